@@ -1,0 +1,14 @@
+"""The operation set of the tile IR, one file a family. `SPECS` maps an operation's name to its spec."""
+
+from __future__ import annotations
+
+from tilewright_compiler.ir.ops import arithmetic, control, math, memory, reduction, shape
+from tilewright_compiler.ir.ops.spec import Effect, OperationSpec
+
+__all__ = ["SPECS", "Effect", "OperationSpec"]
+
+SPECS: dict[str, OperationSpec] = {
+    spec.name: spec
+    for family in (shape, arithmetic, math, memory, reduction, control)
+    for spec in family.SPECS
+}

@@ -1,0 +1,31 @@
+"""Reductions of a tile along one axis, in a fixed order, so that equal inputs give equal bits.
+
+`reduce {axis, kind}` with kind sum, max or min removes the axis; a rank-1 tile gives a scalar. Sums of f16
+and bf16 accumulate in f32 and are rounded once by a later cast: the frontend converts first. max and min
+give NaN if any element is NaN.
+"""
+
+from __future__ import annotations
+
+from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.ir.ops.spec import OperationSpec
+from tilewright_compiler.ir.types import PointerType, element_type, shape_of
+
+KINDS = ("sum", "max", "min")
+
+
+def _verify(operation: Operation) -> str | None:
+    source, axis = operation.operands[0].type, operation.attributes["axis"]
+    shape = shape_of(source)
+    if not 0 <= axis < len(shape):
+        return f"axis {axis} is not in a tile of shape {shape}"
+    if operation.attributes["kind"] not in KINDS:
+        return f"kind is one of {KINDS}"
+    if isinstance(element_type(source), PointerType):
+        return "pointers cannot be reduced"
+    good = element_type(operation.result.type) == element_type(source)
+    expected = shape[:axis] + shape[axis + 1 :]
+    return None if good and shape_of(operation.result.type) == expected else f"result shape is {expected}"
+
+
+SPECS = (OperationSpec("reduce", (1, 1), ("axis", "kind"), verify=_verify),)

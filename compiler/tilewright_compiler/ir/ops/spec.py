@@ -1,0 +1,34 @@
+"""What the compiler knows of each operation: operand count, attributes, regions, effect, type rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from tilewright_compiler.ir.core import Operation
+
+
+class Effect(Enum):
+    """What an operation does besides computing its results."""
+
+    PURE = "pure"  # may be removed, merged, moved
+    READ = "read"  # reads global memory: removable, not movable over writes
+    WRITE = "write"  # must stay, in order
+    CONTROL = "control"  # has regions or ends a block; effect is that of what is inside
+
+
+@dataclass(frozen=True, slots=True)
+class OperationSpec:
+    """An operation of the IR.
+
+    `operands` is the allowed (lowest, highest) count; `verify` returns a complaint or None.
+    """
+
+    name: str
+    operands: tuple[int, int]
+    attributes: tuple[str, ...] = ()
+    effect: Effect = Effect.PURE
+    regions: int = 0
+    terminator: bool = False
+    verify: Callable[[Operation], str | None] = lambda _operation: None

@@ -1,0 +1,82 @@
+"""Types of the tile IR: scalars, pointers to global memory, and tiles of either.
+
+The same classes serve the scheduled IR, where every tile also has a layout. Types are values: equal types
+compare equal and print the same text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from tilewright.abi.dtypes import DType
+from tilewright_compiler.layout.linear import LinearLayout
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarType:
+    """A scalar of `dtype`, the same for the whole program."""
+
+    dtype: DType
+
+    def __str__(self) -> str:
+        return self.dtype.name
+
+
+@dataclass(frozen=True, slots=True)
+class PointerType:
+    """A pointer to an element of `dtype` in global memory."""
+
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"ptr<{self.dtype.name}>"
+
+
+ElementType = ScalarType | PointerType
+
+
+@dataclass(frozen=True, slots=True)
+class TileType:
+    """A tile of `shape`, extents powers of two. `layout` is None until the schedule assigns one."""
+
+    shape: tuple[int, ...]
+    element: ElementType
+    layout: LinearLayout | None = None
+
+    def __str__(self) -> str:
+        dims = "".join(f"{extent}x" for extent in self.shape)
+        layout = "" if self.layout is None else f", {self.layout}"
+        return f"tile<{dims}{self.element}{layout}>"
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    def with_layout(self, layout: LinearLayout | None) -> TileType:
+        """Return the same tile type with that layout."""
+        return replace(self, layout=layout)
+
+
+Type = ScalarType | PointerType | TileType
+
+
+def element_type(type_: Type) -> ElementType:
+    """Return the element type of a tile, or the type itself."""
+    return type_.element if isinstance(type_, TileType) else type_
+
+
+def element_dtype(type_: Type) -> DType:
+    """Return the dtype of an element, or of what a pointer points to."""
+    return element_type(type_).dtype
+
+
+def shape_of(type_: Type) -> tuple[int, ...]:
+    """Return the tile's shape; a scalar's is empty."""
+    return type_.shape if isinstance(type_, TileType) else ()
+
+
+def like(type_: Type, element: ElementType) -> Type:
+    """Return `type_` with another element type: same shape and layout."""
+    return replace(type_, element=element) if isinstance(type_, TileType) else element

@@ -1,0 +1,81 @@
+"""Element types: their names, widths and the rule by which two of them promote.
+
+One table for compiler and runtime. NumPy equivalents live where NumPy is used (`runtime/numpy_types.py`),
+because everything in `abi` is standard library only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["bool", "int", "uint", "float"]
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type. `name` is its text in IR, signatures and manifests, such as `f32`."""
+
+    name: str
+    kind: Kind
+    bits: int
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of one element in memory; a bool takes one."""
+        return max(1, self.bits // 8)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether this is a floating-point type."""
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether this is a signed or unsigned integer (bool counts as one)."""
+        return self.kind != "float"
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether arithmetic shifts and comparisons are signed."""
+        return self.kind in ("int", "float")
+
+
+int1 = DType("i1", "bool", 1)
+int8 = DType("i8", "int", 8)
+int16 = DType("i16", "int", 16)
+int32 = DType("i32", "int", 32)
+int64 = DType("i64", "int", 64)
+uint8 = DType("u8", "uint", 8)
+uint16 = DType("u16", "uint", 16)
+uint32 = DType("u32", "uint", 32)
+uint64 = DType("u64", "uint", 64)
+float16 = DType("f16", "float", 16)
+bfloat16 = DType("bf16", "float", 16)
+float32 = DType("f32", "float", 32)
+float64 = DType("f64", "float", 64)
+
+ALL: tuple[DType, ...] = (
+    int1, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64,
+)  # fmt: skip
+BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in ALL}
+
+
+def promote(left: DType, right: DType) -> DType:
+    """Return the type in which an operation on `left` and `right` is computed.
+
+    Floats win over integers; the wider float wins, f16 with bf16 gives f32. Of integers the wider wins,
+    and of two equally wide ones the unsigned, as in C and Triton.
+    """
+    if left == right:
+        return left
+    if left.is_float != right.is_float:
+        return left if left.is_float else right
+    if left.bits != right.bits:
+        return left if left.bits > right.bits else right
+    if left.is_float:
+        return float32
+    return left if left.kind == "uint" else right

@@ -1,0 +1,186 @@
+"""Every exception that Tilewright raises, and the source position that the compile errors carry.
+
+    TilewrightError
+    ├── CompileError                  a kernel is wrong; shows the user's line
+    │   ├── KernelSyntaxError         Python that the tile language does not have
+    │   ├── KernelTypeError           operand types do not fit (also a TypeError)
+    │   ├── KernelValueError          a value known at compile time is not allowed (also a ValueError)
+    │   └── KernelNameError           a name that is not defined or may not be captured (also a NameError)
+    ├── InternalCompilerError         our fault: a pass, the emitter, LLVM or ptxas refused a correct kernel
+    ├── UnsupportedTargetError        a target that no toolchain of ours knows, or lacks a needed feature
+    ├── ToolchainError                the compiler's tools are missing or of the wrong version
+    ├── FormatError                   a manifest, pack or data file cannot be read
+    │   └── CorruptBlobError          bytes differ from the recorded sha256
+    ├── DriverError                   a CUDA driver call failed; carries the driver's code
+    │   └── NoDriverError             no driver, or no device
+    ├── ResolveError                  no candidate can serve this launch; prints the whole trace
+    ├── ArgumentError                 launch arguments do not fit the kernel (also a TypeError)
+    ├── LaunchError                   a launch that the device cannot run (grid, shared memory; also a ValueError)
+    ├── InterpreterError              a kernel misbehaved on the CPU
+    │   └── OutOfBoundsError          an unmasked access outside every argument's memory (also an IndexError)
+    └── ReleaseError                  the factory refuses: budget passed, wheel check failed, coverage hole
+
+`exit_code` is what the command line returns for the family.
+"""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass
+from typing import ClassVar
+
+__all__ = [
+    "ArgumentError",
+    "CompileError",
+    "CorruptBlobError",
+    "DriverError",
+    "FormatError",
+    "InternalCompilerError",
+    "InterpreterError",
+    "KernelNameError",
+    "KernelSyntaxError",
+    "KernelTypeError",
+    "KernelValueError",
+    "LaunchError",
+    "NoDriverError",
+    "OutOfBoundsError",
+    "ReleaseError",
+    "ResolveError",
+    "SourceLocation",
+    "TilewrightError",
+    "ToolchainError",
+    "UnsupportedTargetError",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """A span of a user's source: `line` counts from 1, columns from 0, `end_column` is exclusive."""
+
+    file: str
+    line: int
+    column: int
+    end_column: int
+    function: str
+
+    def render(self) -> str:
+        """Return `file:line:column` with the source line and a caret under the span."""
+        head = f"{self.file}:{self.line}:{self.column + 1}: in {self.function}"
+        text = linecache.getline(self.file, self.line).rstrip("\n")
+        if not text.strip():
+            return head
+        width = max(1, min(self.end_column, len(text)) - self.column)
+        return f"{head}\n    {text}\n    {' ' * self.column}{'^' * width}"
+
+
+class TilewrightError(Exception):
+    """Base of every exception of this package."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class CompileError(TilewrightError):
+    """A kernel that cannot be compiled, with the user's position.
+
+    `locations[0]` is the offending expression, the rest is the chain of kernel calls that led there.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, locations: tuple[SourceLocation, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.locations = locations
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        for index, location in enumerate(self.locations):
+            parts.append(("  at " if index == 0 else "  called from ") + location.render())
+        return "\n".join(parts)
+
+
+class KernelSyntaxError(CompileError):
+    """Python that the tile language does not have."""
+
+
+class KernelTypeError(CompileError, TypeError):
+    """Operand types that do not fit the operation."""
+
+
+class KernelValueError(CompileError, ValueError):
+    """A compile-time value that the operation does not allow."""
+
+
+class KernelNameError(CompileError, NameError):
+    """A name that is not defined, or a global that may not be captured."""
+
+
+class InternalCompilerError(TilewrightError):
+    """A stage of the compiler failed on a kernel that the frontend accepted."""
+
+    exit_code = 3
+
+
+class UnsupportedTargetError(TilewrightError):
+    """A target that no toolchain of ours knows, or that lacks what the kernel needs."""
+
+    exit_code = 4
+
+
+class ToolchainError(TilewrightError):
+    """The compiler's tools are missing or of a version that was not pinned."""
+
+    exit_code = 5
+
+
+class FormatError(TilewrightError):
+    """A manifest, pack or data file that cannot be read."""
+
+    exit_code = 6
+
+
+class CorruptBlobError(FormatError):
+    """Bytes whose sha256 differs from the recorded one."""
+
+
+class DriverError(TilewrightError):
+    """A CUDA driver call failed. `code` is the CUresult, `call` the function's name."""
+
+    exit_code = 7
+
+    def __init__(self, message: str, *, code: int = 0, call: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.call = call
+
+
+class NoDriverError(DriverError):
+    """No CUDA driver on this machine, or no device that it can see."""
+
+
+class ResolveError(TilewrightError):
+    """No candidate can serve this launch; the text lists every candidate with its reason."""
+
+    exit_code = 8
+
+
+class ArgumentError(TilewrightError, TypeError):
+    """Launch arguments that do not fit the kernel's parameters."""
+
+
+class LaunchError(TilewrightError, ValueError):
+    """A launch that the device cannot run: grid, shared memory or threads outside its limits."""
+
+
+class InterpreterError(TilewrightError):
+    """A kernel misbehaved in the interpreter."""
+
+
+class OutOfBoundsError(InterpreterError, IndexError):
+    """An unmasked access outside every argument's memory."""
+
+
+class ReleaseError(TilewrightError):
+    """The factory refuses: a budget is passed, a wheel check failed, or coverage has a hole."""
+
+    exit_code = 9
