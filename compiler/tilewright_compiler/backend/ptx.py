@@ -60,8 +60,10 @@ def parse_ptx(text: str) -> Ptx:
     """
     versions, targets, entries = (p.findall(text) for p in (_VERSION, _TARGET, _ENTRY))
     if not len(versions) == len(targets) == len(entries) == 1:
-        msg = f"PTX has {len(entries)} entries, {len(targets)} targets, "
-            f"{len(versions)} versions; one of each is expected"
+        msg = (
+            f"PTX has {len(entries)} entries, {len(targets)} targets, {len(versions)} versions; "
+            "one of each is expected"
+        )
         raise InternalCompilerError(msg)
     ((major, minor),) = versions
     return Ptx(text, entries[0], Target.parse(targets[0]), (int(major), int(minor)))

@@ -24,9 +24,8 @@ _MAX_MESSAGE = 4000
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-# Performance advisories (C75xx: serialised wgmma, ignored setmaxnreg) come as info or warning
-# lines.
 _COMPILE_TIME = re.compile(r"^.*Compile time = .*\n", re.MULTILINE)
+# Advisories (C75xx: serialised wgmma, ignored setmaxnreg) come as info or as warning lines.
 _WARNING = re.compile(r"^.*(?:warning\s*:|\(C75\d\d\)).*$", re.MULTILINE)
 
 

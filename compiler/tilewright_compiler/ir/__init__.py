@@ -1,0 +1,1 @@
+"""The tile IR and what the stages after it hand on."""
