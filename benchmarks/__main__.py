@@ -1,0 +1,49 @@
+"""`python -m benchmarks run SUITE --out DIR` measures; `python -m benchmarks gate` judges recorded results.
+
+    run SUITE [--out DIR]      check, then time one suite on this machine's GPU; writes DIR/SUITE.json
+    gate [--results DIR]       compare recorded results with goals.toml; exit code 0 is pass
+    table [--results DIR]      print recorded results
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from benchmarks import gate
+from benchmarks.record import load_results, print_table, write_results
+
+SUITES = ("coldstart", "launch", "rowops")
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="check and time one suite on this GPU")
+    run.add_argument("suite", choices=SUITES)
+    run.add_argument("--out", type=Path, default=None, help="folder for SUITE.json")
+    for name, text in (("gate", "judge recorded results"), ("table", "print recorded results")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--results", type=Path, default=RESULTS / "nvidia-h200")
+    arguments = parser.parse_args(argv)
+    if arguments.command == "run":
+        suite = importlib.import_module(f"benchmarks.suites.{arguments.suite}")
+        rows, versions = suite.measure()
+        path = write_results(arguments.suite, rows, versions, folder=arguments.out)
+        print_table(arguments.suite, rows)
+        print(f"written to {path}")
+        return 0 if all(row.checked for row in rows) else 1
+    results = load_results(arguments.results)
+    if arguments.command == "table":
+        for suite_name, rows in results.items():
+            print_table(suite_name, rows)
+        return 0
+    return gate.judge(results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
