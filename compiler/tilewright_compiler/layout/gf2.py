@@ -1,0 +1,110 @@
+"""Linear algebra over GF(2) with integers as bit vectors: elimination, spans, complements.
+
+A vector is an int, addition is xor, and a matrix is a tuple of columns. A selection of columns is
+an int too: bit j says that column j takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+class Elimination:
+    """The span of the columns added so far, in echelon form, with how each row came about."""
+
+    def __init__(self, columns: Iterable[int] = ()) -> None:
+        self._rows: list[
+            tuple[int, int, int]
+        ] = []  # (leading bit value, vector, selection of columns)
+        self._count = 0
+        for column in columns:
+            self.add(column)
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the span."""
+        return len(self._rows)
+
+    def add(self, column: int) -> bool:
+        """Add a column; return whether it was independent. Dependent ones are never used."""
+        remainder, selection = self.reduce(column)
+        index = self._count
+        self._count += 1
+        if remainder == 0:
+            return False
+        self._rows.append((1 << (remainder.bit_length() - 1), remainder, selection | 1 << index))
+        self._rows.sort(reverse=True)
+        return True
+
+    def reduce(self, vector: int) -> tuple[int, int]:
+        """Return the rest of `vector` outside the span, and the selection subtracted."""
+        selection = 0
+        for lead, row, combination in self._rows:
+            if vector & lead:
+                vector ^= row
+                selection ^= combination
+        return vector, selection
+
+    def express(self, vector: int) -> int | None:
+        """Return the selection of columns whose sum is `vector`, or None outside the span."""
+        remainder, selection = self.reduce(vector)
+        return selection if remainder == 0 else None
+
+    def __contains__(self, vector: int) -> bool:
+        return self.reduce(vector)[0] == 0
+
+
+def apply(columns: Sequence[int], vector: int) -> int:
+    """Multiply the matrix of these columns by `vector`: the sum of the columns it selects."""
+    result = 0
+    for index, column in enumerate(columns):
+        if vector >> index & 1:
+            result ^= column
+    return result
+
+
+def rank(columns: Iterable[int]) -> int:
+    """Return the dimension of the span."""
+    return Elimination(columns).rank
+
+
+def independent(columns: Iterable[int]) -> tuple[int, ...]:
+    """Return the columns that are independent of all before them, in order."""
+    span = Elimination()
+    return tuple(column for column in columns if span.add(column))
+
+
+def intersection(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
+    """Return a basis of the intersection of two spans; vectors common to both lists come first."""
+    left, right = independent(left), independent(right)
+    common = [column for column in left if column in right]
+    # Each dependency among left + right is one vector of the intersection (Zassenhaus by
+    # selections).
+    both = Elimination()
+    order = (*left, *right)
+    for column in order:
+        selection = both.express(column)
+        if selection is not None:
+            common.append(apply(left, selection & ((1 << len(left)) - 1)))
+        both.add(column)
+    return independent(common)
+
+
+def extend(columns: Sequence[int], candidates: Iterable[int], *, size: int) -> tuple[int, ...]:
+    """Return `columns` with independent candidates appended until there are `size` of them."""
+    span = Elimination(columns)
+    result = list(columns)
+    for candidate in candidates:
+        if len(result) == size:
+            break
+        if span.add(candidate):
+            result.append(candidate)
+    return tuple(result)
+
+
+def inverse(columns: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the columns of the inverse of a square matrix, or None if it is singular."""
+    span = Elimination(columns)
+    if span.rank != len(columns):
+        return None
+    return tuple(span.reduce(1 << bit)[1] for bit in range(len(columns)))
