@@ -12,7 +12,14 @@ from tilewright.abi.dtypes import DType
 from tilewright.abi.numpy_types import from_numpy_dtype, to_numpy_dtype
 from tilewright.errors import ArgumentError
 from tilewright.runtime.memory import DeviceArray, as_device_array, empty
-from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapse, pad
+from tilewright.tensor.strides import (
+    IndexSpace,
+    Shape,
+    Strides,
+    broadcast_strides,
+    collapse,
+    pad,
+)
 
 Array = np.ndarray[Any, np.dtype[Any]] | DeviceArray
 
@@ -39,7 +46,7 @@ def strides_of(array: Array) -> Strides:
 def broadcast_to(array: Array, shape: Shape) -> Array:
     """Return a view of `shape` whose repeated axes have stride 0."""
     if isinstance(array, DeviceArray):
-        return array.broadcast_to(shape)
+        return array.view(shape, broadcast_strides(array.shape, array.strides, shape))
     return np.broadcast_to(array, shape)
 
 

@@ -1,0 +1,178 @@
+"""Row kernels against fp64 oracles: every configuration, widths around each, strides, special values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.gpu import requires_gpu
+from helpers.sides import DTYPES, ROUNDOFF, SIDES, HostArray, poisoned, random, run
+from tilewright.errors import ArgumentError
+from tilewright.reference import norm as norm_reference
+from tilewright.reference import reduce as reduce_reference
+from tilewright.reference import softmax as softmax_reference
+from tilewright.tensor import rows
+from tilewright.tensor.configurations import ROWS, ROWS_LOOPED
+
+# One width inside each configuration, odd ones, the edges of a tile, and rows that are walked in chunks.
+WIDTHS = [1, 2, 31, 100, 128, 129, 511, 1000, 1025, 2049, 4099, 8193, 16384, 16385, 20001]
+
+
+def close(found: HostArray, expected: Any, *, roundings: float, dtype: str, scale: float) -> None:
+    """Compare at one rounding of the type plus `roundings` units of f32 times the largest magnitude involved."""
+    exact = np.asarray(expected, np.float64)
+    error = np.abs(found.astype(np.float64) - exact)
+    limit = 1.01 * ROUNDOFF[dtype] * np.abs(exact) + roundings * ROUNDOFF["f32"] * scale
+    limit += {"f32": 0.0, "f16": 2.0**-25, "bf16": 0.0}[dtype]  # half of f16's smallest subnormal
+    assert (error <= limit).all(), f"{(error - limit).max()} too far at {np.argmax(error - limit)}"
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_softmax(columns: int, dtype: str, side: str) -> None:
+    x = random((3, columns), DTYPES[dtype], scale=4.0)
+    found = run(side, rows.softmax, x, out=poisoned(x.shape, x.dtype))
+    close(found, softmax_reference.softmax(x.astype(np.float64)), roundings=200, dtype=dtype, scale=1.0)
+    total = found.astype(np.float64).sum(axis=-1)
+    np.testing.assert_allclose(total, 1.0, atol=columns**0.5 * ROUNDOFF[dtype] + 2e-6)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_layer_norm(columns: int, dtype: str, side: str) -> None:
+    kind = DTYPES[dtype]
+    x = random((3, columns), kind)
+    weight, bias = random((columns,), kind, seed=1), random((columns,), kind, seed=2)
+    found = run(side, rows.layer_norm, x, weight, bias, out=poisoned(x.shape, kind))
+    exact = [array.astype(np.float64) for array in (x, weight, bias)]
+    expected = norm_reference.layer_norm(*exact, eps=1e-5)
+    close(found, expected, roundings=64, dtype=dtype, scale=float(np.abs(expected).max()) + 1)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("columns", [100, 20001])
+def test_layer_norm_keeps_its_digits_under_a_large_mean(columns: int, side: str) -> None:
+    x = random((2, columns), DTYPES["f32"]) + np.float32(1000)
+    found = run(side, rows.layer_norm, x, out=poisoned(x.shape, x.dtype))
+    expected = norm_reference.layer_norm(x.astype(np.float64), None, None, eps=1e-5)
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_sum_and_max(columns: int, dtype: str, side: str) -> None:
+    x = random((3, columns), DTYPES[dtype])
+    exact = x.astype(np.float64)
+    found = run(side, rows.sum, x, out=poisoned((3,), x.dtype))
+    magnitude = float(np.abs(exact).sum(axis=-1).max())
+    close(found, reduce_reference.sum(exact), roundings=2, dtype=dtype, scale=magnitude)
+    found = run(side, rows.max, x, out=poisoned((3,), x.dtype))
+    assert np.array_equal(found.astype(np.float64), reduce_reference.max(exact))
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("operation", [rows.softmax, rows.layer_norm], ids=["softmax", "layer_norm"])
+def test_any_leading_axes_and_strides(operation: Any, side: str) -> None:
+    base = random((6, 10, 4, 37), DTYPES["f32"])
+    contiguous = {}
+    for name, view in {
+        "transposed rows": base.transpose(2, 0, 1, 3),
+        "sliced": base[::2, ::3, 1:, 3:30],
+        "strided columns": base[..., ::3],
+        "columns outermost": base.transpose(3, 1, 2, 0),
+        "reversed": base[::-1, :, ::-1, ::-1],
+        "one axis": base[1, 2, 3],
+    }.items():
+        contiguous[name] = operation(np.ascontiguousarray(view))
+        found = run(side, operation, view, out=poisoned(view.shape, view.dtype))
+        np.testing.assert_allclose(found, contiguous[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0,), (2, 0, 7)], ids=str)
+def test_empty_arrays(shape: tuple[int, ...], side: str) -> None:
+    x = np.zeros(shape, np.float32)
+    for operation in (rows.softmax, rows.layer_norm):
+        assert run(side, operation, x, out=poisoned(shape, x.dtype)).shape == shape
+    found = run(side, rows.sum, x, out=poisoned(shape[:-1], x.dtype))
+    assert np.array_equal(found, np.zeros(shape[:-1], np.float32))
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("columns", [5, 20001], ids=["one pass", "looped"])
+def test_softmax_of_infinities(columns: int, side: str) -> None:
+    inf, nan = np.inf, np.nan
+    x = np.full((5, columns), -inf, np.float32)
+    x[0, 0] = 0.0  # one finite element takes all
+    x[1, 1] = inf  # inf / inf
+    x[3, 2] = nan
+    x[4, :2] = -3e38  # finite, and lower than exp can tell from -inf
+    found = run(side, rows.softmax, x, out=poisoned(x.shape, x.dtype))
+    expected = np.zeros_like(x)
+    expected[0, 0] = 1.0
+    expected[4, :2] = 0.5
+    expected[1:4] = nan
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("columns", [7, 20001], ids=["one pass", "looped"])
+def test_max_propagates_nan_and_knows_infinities(columns: int, side: str) -> None:
+    x = random((4, columns), DTYPES["f32"])
+    x[0, columns // 2] = np.nan
+    x[1] = -np.inf
+    x[2, -1] = np.inf
+    found = run(side, rows.max, x, out=poisoned((4,), x.dtype))
+    np.testing.assert_array_equal(found, x.max(axis=-1))
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_equal_rows_give_equal_bits(side: str) -> None:
+    row = random((1, 4099), DTYPES["f32"])
+    found = run(side, rows.sum, np.repeat(row, 50, axis=0), out=poisoned((50,), row.dtype))
+    assert len({value.tobytes() for value in found}) == 1
+
+
+def test_maximum_of_nothing_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"maximum over an empty axis: x has shape \(3, 0\)"):
+        rows.max(np.zeros((3, 0), np.float32))
+
+
+def test_a_scalar_has_no_last_axis() -> None:
+    with pytest.raises(ArgumentError, match="at least one"):
+        rows.softmax(np.float32(1.0).reshape(()))
+
+
+def test_layer_norm_parameters_must_fit() -> None:
+    x = np.zeros((2, 8), np.float32)
+    with pytest.raises(ArgumentError, match=r"weight must be contiguous of shape \(8,\)"):
+        rows.layer_norm(x, np.zeros((4,), np.float32))
+    with pytest.raises(ArgumentError, match="one dtype"):
+        rows.layer_norm(x, np.zeros((8,), np.float16))
+
+
+def test_configurations_grow_and_end_where_looping_starts() -> None:
+    widths = [configuration.block_n for configuration in ROWS]
+    assert widths == sorted(widths)
+    assert ROWS_LOOPED.block_n <= widths[-1]
+
+
+@pytest.mark.gpu
+@requires_gpu()
+def test_rows_past_two_to_the_31() -> None:
+    from tilewright.runtime.memory import empty, from_numpy
+
+    columns = 16384
+    x = empty((2**31 // columns + 3, columns), "f16")
+    tail = random((3, columns), DTYPES["f16"])
+    from tilewright.tensor import elementwise
+
+    elementwise.add(from_numpy(tail), from_numpy(np.zeros_like(tail)), out=x[-3:])
+    rows.softmax(x, out=x)
+    expected = softmax_reference.softmax(tail.astype(np.float64))
+    close(x[-3:].numpy(), expected, roundings=200, dtype="f16", scale=1.0)
