@@ -1,4 +1,4 @@
-"""The operation set of the tile IR, one file a family. `SPECS` maps an operation's name to its spec."""
+"""The operation set of the tile IR, one file a family. `SPECS` maps a name to its spec."""
 
 from __future__ import annotations
 

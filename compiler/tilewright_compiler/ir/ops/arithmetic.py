@@ -1,17 +1,21 @@
-"""Elementwise arithmetic, comparison, selection and conversion. All operands and the result have one shape.
+"""Elementwise arithmetic, comparison, selection, conversion. Operands and result have one shape.
 
 | operation | meaning |
 |---|---|
-| add sub mul | floats rounded to nearest even (a multiply and a dependent add may fuse); integers wrap |
-| div rem | floats: IEEE division, `rem` as C's fmod; integers: truncated as in C, `rem` takes the dividend's sign |
+| add sub mul | floats round to nearest even (a multiply and a dependent add may fuse); \
+integers wrap |
+| div rem | floats: IEEE division, `rem` as C's fmod; integers: truncated as in C, `rem` takes the \
+dividend's sign |
 | min max | NaN if either operand is NaN (IEEE 754-2019 minimum and maximum) |
 | and or xor shl shr | integers; `shr` is arithmetic on signed types |
 | cmp | predicate eq ne lt le gt ge; unordered floats compare false but for ne; result i1 |
 | select | condition i1, then two values |
-| cast | to the result's dtype: floats round to nearest even, float to integer truncates and saturates, \
-to i1 is `!= 0` |
+| cast | to the result's dtype: floats round to nearest even, float to integer truncates and \
+saturates (NaN gives 0), to i1 is `!= 0` |
 | bitcast | same bits, same width |
 | neg abs | integers wrap |
+
+Integer division by zero, and shifts by a negative amount or by the width and more, give any value.
 """
 
 from __future__ import annotations
@@ -63,8 +67,9 @@ def _verify_cast(operation: Operation) -> str | None:
 
 def _verify_bitcast(operation: Operation) -> str | None:
     source, target = operation.operands[0].type, operation.result.type
-    same = shape_of(source) == shape_of(target) and element_dtype(source).bits == element_dtype(target).bits
-    return None if same else "operand and result have one shape and width"
+    same_shape = shape_of(source) == shape_of(target)
+    good = same_shape and element_dtype(source).bits == element_dtype(target).bits
+    return None if good else "operand and result have one shape and width"
 
 
 def _verify_unary(operation: Operation) -> str | None:

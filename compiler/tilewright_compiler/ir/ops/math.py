@@ -1,8 +1,9 @@
 """Elementwise functions of floats. f16 and bf16 are computed in f32 and rounded once.
 
-`exp exp2 log log2 sqrt rsqrt sin cos tanh erf floor ceil` take and give one float type; `fma(a, b, c)` is
-`a * b + c` rounded once. Accuracy in f32: sqrt, floor, ceil and fma exact to rounding, the others within
-4 units in the last place of the correctly rounded result (sin and cos for arguments below 1e5).
+`exp exp2 log log2 sqrt rsqrt sin cos tanh erf floor ceil` take and give one float type;
+`fma(a, b, c)` is `a * b + c` rounded once. Accuracy in f32: sqrt, floor, ceil and fma exact to
+rounding, the others within 4 units in the last place of the correctly rounded result (sin and cos
+for arguments below 1e5).
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.ops.spec import OperationSpec
 from tilewright_compiler.ir.types import element_dtype
 
-UNARY = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "floor", "ceil")
+UNARY = (
+    "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "floor", "ceil",
+)  # fmt: skip
 
 
 def _verify(operation: Operation) -> str | None:

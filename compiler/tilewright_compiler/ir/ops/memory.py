@@ -3,7 +3,7 @@
 | operation | operands | meaning |
 |---|---|---|
 | addptr | pointer, integer of the same shape -> pointer | |
-| load | pointer, [mask i1, [other]] -> value | lanes whose mask is false give `other`, 0 without one |
+| load | pointer, [mask i1, [other]] -> value | where the mask is false: `other`, 0 without one |
 | store | pointer, value, [mask i1] | lanes whose mask is false write nothing |
 
 `load` and `store` have the attributes `cache` ("" or a PTX cache operator) and `eviction` ("" or
@@ -54,5 +54,7 @@ def _verify_store(operation: Operation) -> str | None:
 SPECS = (
     OperationSpec("addptr", (2, 2), verify=_verify_addptr),
     OperationSpec("load", (1, 3), ("cache", "eviction"), Effect.READ, verify=_verify_load),
-    OperationSpec("store", (2, 3), ("cache", "eviction"), Effect.WRITE, verify=_verify_store),
+    OperationSpec(
+        "store", (2, 3), ("cache", "eviction"), Effect.WRITE, results=0, verify=_verify_store
+    ),
 )

@@ -1,8 +1,8 @@
 """Reductions of a tile along one axis, in a fixed order, so that equal inputs give equal bits.
 
-`reduce {axis, kind}` with kind sum, max or min removes the axis; a rank-1 tile gives a scalar. Sums of f16
-and bf16 accumulate in f32 and are rounded once by a later cast: the frontend converts first. max and min
-give NaN if any element is NaN.
+`reduce {axis, kind}` with kind sum, max or min removes the axis; a rank-1 tile gives a scalar. Sums
+of f16 and bf16 accumulate in f32 and are rounded once by a later cast: the frontend converts first.
+max and min give NaN if any element is NaN.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ def _verify(operation: Operation) -> str | None:
         return f"kind is one of {KINDS}"
     if isinstance(element_type(source), PointerType):
         return "pointers cannot be reduced"
-    good = element_type(operation.result.type) == element_type(source)
-    expected = shape[:axis] + shape[axis + 1 :]
-    return None if good and shape_of(operation.result.type) == expected else f"result shape is {expected}"
+    result, expected = operation.result.type, shape[:axis] + shape[axis + 1 :]
+    good = element_type(result) == element_type(source) and shape_of(result) == expected
+    return None if good else f"result has the operand's elements and shape {expected}"
 
 
-SPECS = (OperationSpec("reduce", (1, 1), ("axis", "kind"), verify=_verify),)
+SPECS = (
+    OperationSpec(
+        "reduce", (1, 1), ("axis", "kind"), verify=_verify, optional_attributes=("shared_offset",)
+    ),
+)

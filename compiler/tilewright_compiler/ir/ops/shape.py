@@ -3,7 +3,7 @@
 | operation | operands -> result | attributes |
 |---|---|---|
 | program_id, num_programs | -> i64 | axis 0..2 |
-| constant | -> scalar | value (int, float or bool of the result's dtype) |
+| constant | -> scalar | value: int in range, float (rounded to the dtype) or bool |
 | arange | -> tile<N x i32>, `start + i` | start, end; N = end - start, a power of two |
 | splat | scalar or pointer -> tile of it | |
 | expand_dims | tile -> tile with an extent 1 at axis | axis |
@@ -29,7 +29,20 @@ def _verify_grid(operation: Operation) -> str | None:
 
 
 def _verify_constant(operation: Operation) -> str | None:
-    return None if isinstance(operation.result.type, ScalarType) else "result is a scalar"
+    type_, value = operation.result.type, operation.attributes["value"]
+    if not isinstance(type_, ScalarType):
+        return "result is a scalar"
+    match type_.dtype.kind:
+        case "float":
+            good = type(value) is float
+        case "bool":
+            good = type(value) is bool
+        case "int":
+            half = 1 << (type_.dtype.bits - 1)
+            good = type(value) is int and -half <= value < half
+        case "uint":
+            good = type(value) is int and 0 <= value < 1 << type_.dtype.bits
+    return None if good else f"{value!r} is no value of {type_}"
 
 
 def _verify_arange(operation: Operation) -> str | None:
@@ -41,7 +54,7 @@ def _verify_arange(operation: Operation) -> str | None:
 
 def _verify_splat(operation: Operation) -> str | None:
     source, target = operation.operands[0].type, operation.result.type
-    good = not isinstance(source, TileType) and isinstance(target, TileType) and target.element == source
+    good = isinstance(target, TileType) and target.element == source
     return None if good else "a scalar becomes a tile of it"
 
 
@@ -54,7 +67,8 @@ def _verify_expand_dims(operation: Operation) -> str | None:
 
 def _verify_broadcast(operation: Operation) -> str | None:
     source, target = shape_of(operation.operands[0].type), shape_of(operation.result.type)
-    good = len(source) == len(target) and all(s in (1, t) for s, t in zip(source, target, strict=True))
+    good = len(source) == len(target)
+    good = good and all(s in (1, t) for s, t in zip(source, target, strict=True))
     return None if good else f"{source} does not broadcast to {target}"
 
 

@@ -1,4 +1,4 @@
-"""What the compiler knows of each operation: operand count, attributes, regions, effect, type rule."""
+"""What the compiler knows of each operation: counts, attributes, regions, effect, type rule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ class Effect(Enum):
 class OperationSpec:
     """An operation of the IR.
 
-    `operands` is the allowed (lowest, highest) count; `verify` returns a complaint or None.
+    `operands` is the allowed (lowest, highest) count, `results` the exact one or None for any;
+    `optional_attributes` are set by the schedule. `verify` returns a complaint or None; it is asked
+    only when counts and attributes are right.
     """
 
     name: str
@@ -31,4 +33,6 @@ class OperationSpec:
     effect: Effect = Effect.PURE
     regions: int = 0
     terminator: bool = False
+    results: int | None = 1
+    optional_attributes: tuple[str, ...] = ()
     verify: Callable[[Operation], str | None] = lambda _operation: None
