@@ -212,13 +212,15 @@ class LinearLayout:
             msg = f"{target} does not broadcast to {self.shape}"
             raise InternalCompilerError(msg)
 
-        def keep(basis: int) -> int:
-            coordinates = unflatten(basis, self.shape)
-            return flatten(
-                [c if s > 1 else 0 for c, s in zip(coordinates, target, strict=True)], target
-            )
+        return self._map(
+            target, lambda basis: self.project_basis(basis, target)
+        ).without_register_replicas()
 
-        return self._map(target, keep).without_register_replicas()
+    def project_basis(self, basis: int, shape: Sequence[int]) -> int:
+        """Return the part of a basis along the axes that `shape` keeps, as its flat index."""
+        coordinates = unflatten(basis, self.shape)
+        kept = [c if extent > 1 else 0 for c, extent in zip(coordinates, shape, strict=True)]
+        return flatten(kept, shape)
 
     def broadcast(self, shape: Sequence[int]) -> LinearLayout:
         """Return a layout of the broadcast tile whose `project` is this layout.
