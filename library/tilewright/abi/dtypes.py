@@ -1,7 +1,6 @@
 """Element types: their names, widths and the rule by which two of them promote.
 
-One table for compiler and runtime. NumPy equivalents live where NumPy is used (`runtime/numpy_types.py`),
-because everything in `abi` is standard library only.
+One table for compiler and runtime. Their NumPy equivalents are in `abi/numpy_types.py`.
 """
 
 from __future__ import annotations

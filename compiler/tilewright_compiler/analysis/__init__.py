@@ -1,0 +1,1 @@
+"""Facts about tile IR; an analysis never changes it."""

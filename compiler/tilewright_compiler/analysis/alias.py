@@ -1,0 +1,88 @@
+"""Which arguments a pointer may be derived from, and which ones a kernel loads and stores.
+
+Facts flow forward from the kernel's arguments through every operation that gives a pointer, into
+regions and called functions, until nothing changes. Control flow joins all pointers that it
+carries: coarse, but a kernel seldom carries pointers of several arguments through one loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilewright_compiler.ir.core import Block, Module, Operation, Value
+from tilewright_compiler.ir.types import PointerType, element_type
+
+Roots = frozenset[str]
+_NONE: Roots = frozenset()
+
+
+def pointer_roots(module: Module) -> dict[Value, Roots]:
+    """Return the names of the arguments that each pointer of a module may point into."""
+    kernel = module.kernel
+    roots: dict[Value, Roots] = {}
+    for value, (name, _) in zip(kernel.body.arguments, module.signature.runtime, strict=True):
+        if _is_pointer(value):
+            roots[value] = frozenset({name})
+    changed = True
+    while changed:
+        changed = False
+        for function in module.functions.values():
+            for operation in function.body.walk():
+                changed |= _transfer(operation, module, roots)
+    return roots
+
+
+def arguments_of(module: Module, block: Block, name: str, roots: dict[Value, Roots]) -> Roots:
+    """Return the arguments that operations called `name` (load, store) in a block may access.
+
+    Functions that the block calls are included.
+    """
+    found = _NONE
+    pending, seen = [block], {block}
+    while pending:
+        for operation in pending.pop().walk():
+            if operation.name == name:
+                found |= roots.get(operation.operands[0], _NONE)
+            elif operation.name == "call":
+                body = module.functions[operation.attributes["callee"]].body
+                if body not in seen:
+                    seen.add(body)
+                    pending.append(body)
+    return found
+
+
+def written_arguments(module: Module) -> tuple[str, ...]:
+    """Return the arguments that the kernel may store to, in the order of the signature."""
+    written = arguments_of(module, module.kernel.body, "store", pointer_roots(module))
+    return tuple(name for name, _ in module.signature.runtime if name in written)
+
+
+def _transfer(operation: Operation, module: Module, roots: dict[Value, Roots]) -> bool:
+    """Add what one operation implies; return whether something was new."""
+    sources = list(operation.operands)
+    targets = list(operation.results)
+    changed = False
+    if operation.name == "call":
+        body = module.functions[operation.attributes["callee"]].body
+        for argument, operand in zip(body.arguments, operation.operands, strict=True):
+            changed |= _add([argument], roots.get(operand, _NONE), roots)
+        sources = list(body.terminator.operands)
+    for region in operation.regions:
+        sources += region.terminator.operands
+        targets += region.arguments
+    reached = _NONE.union(*(roots.get(value, _NONE) for value in sources))
+    return _add(targets, reached, roots) or changed
+
+
+def _add(values: Iterable[Value], reached: Roots, roots: dict[Value, Roots]) -> bool:
+    changed = False
+    for value in values:
+        known = roots.get(value, _NONE)
+        if _is_pointer(value) and not reached <= known:
+            roots[value] = known | reached
+            changed = True
+    return changed
+
+
+def _is_pointer(value: Value) -> bool:
+    return isinstance(element_type(value.type), PointerType)

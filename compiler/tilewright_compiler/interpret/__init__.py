@@ -1,0 +1,1 @@
+"""Runs tile IR on the CPU in NumPy: the meaning of every operation, in executable form."""

@@ -1,0 +1,63 @@
+"""Element types as NumPy dtypes and back, the one table for interpreter, runtime and reference.
+
+It stands in `abi` because the compiler may not import the runtime and both need it. NumPy and
+ml_dtypes (for bfloat16) are imported inside the functions, so importing this module stays as cheap
+as the rest of `abi`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tilewright.abi.dtypes import ALL, DType, bfloat16
+from tilewright.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_NAMES = {
+    "i1": "bool",
+    "i8": "int8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+}
+
+
+@cache
+def to_numpy(dtype: DType) -> np.dtype[Any]:
+    """Return the NumPy dtype of `dtype`, in native byte order."""
+    import numpy as np
+
+    if dtype == bfloat16:
+        import ml_dtypes
+
+        bfloat: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat
+    return np.dtype(_NAMES[dtype.name])
+
+
+def from_numpy(dtype: np.dtype[Any]) -> DType:
+    """Return the element type of a NumPy dtype.
+
+    Raises ArgumentError for a type that kernels do not have (complex, object, swapped bytes).
+    """
+    found = _from_numpy().get(dtype)
+    if found is None:
+        known = ", ".join(str(name) for name in _from_numpy())
+        msg = f"NumPy dtype {dtype} has no element type; known are {known}"
+        raise ArgumentError(msg)
+    return found
+
+
+@cache
+def _from_numpy() -> dict[np.dtype[Any], DType]:
+    return {to_numpy(dtype): dtype for dtype in ALL}
