@@ -7,6 +7,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+
 from helpers.golden import Golden, golden_directory
 from helpers.gpu import missing_gpu
 

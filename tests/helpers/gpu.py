@@ -1,7 +1,8 @@
 """Which tests need a GPU, and why one was skipped. Asks the driver itself: no torch, no context.
 
-`@requires_gpu()` or `@requires_gpu((9, 0))` is `@pytest.mark.gpu`; the skip happens in the conftest,
-at set-up of the test, so that collecting opens no driver. The reason names what is missing.
+`@requires_gpu()` or `@requires_gpu((9, 0))` is `@pytest.mark.gpu`; the skip happens in the
+conftest, when the test is set up, so that collecting opens no driver. The reason names what is
+missing.
 """
 
 from __future__ import annotations
