@@ -37,7 +37,9 @@ class Builder:
         self.block.operations.append(operation)
         return operation
 
-    def value(self, name: str, operands: Iterable[Value], result_type: Type, **attributes: Any) -> Value:
+    def value(
+        self, name: str, operands: Iterable[Value], result_type: Type, **attributes: Any
+    ) -> Value:
         """Append an operation with one result and return the result."""
         return self.create(name, operands, (result_type,), **attributes).result
 
@@ -51,8 +53,8 @@ def clone_operation(
 ) -> Operation | None:
     """Copy `operation` with its regions to the builder's block, mapping operands through `values`.
 
-    `rewrite(operation, mapped operands, builder)` may return replacement results instead (an operation it
-    builds itself, or existing values); then nothing is copied and None is returned.
+    `rewrite(operation, mapped operands, builder)` may return replacement results instead (an
+    operation it builds itself, or existing values); then nothing is copied and None is returned.
     """
     operands = tuple(values.get(value, value) for value in operation.operands)
     if rewrite is not None:
@@ -61,12 +63,20 @@ def clone_operation(
         if replaced is not None:
             values.update(zip(operation.results, replaced, strict=True))
             return None
+    regions = [clone_block(region, values, rewrite) for region in operation.regions]
+    return copy_operation(operation, values, builder, regions)
+
+
+def copy_operation(
+    operation: Operation, values: ValueMap, builder: Builder, regions: Iterable[Block] = ()
+) -> Operation:
+    """Append a copy of `operation` that owns `regions`, which the caller has already copied."""
     copy = Operation(
         operation.name,
-        operands,
+        tuple(values.get(value, value) for value in operation.operands),
         tuple(Value(result.type, result.name) for result in operation.results),
         dict(operation.attributes),
-        tuple(clone_block(region, values, rewrite) for region in operation.regions),
+        tuple(regions),
         operation.location,
     )
     values.update(zip(operation.results, copy.results, strict=True))

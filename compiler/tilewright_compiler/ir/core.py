@@ -1,10 +1,11 @@
 """The tile IR: dataclass SSA with regions, the one data structure between frontend and emission.
 
-A `Module` holds functions; a function's body is a `Block`; an `Operation` may own regions (one block each,
-structured control flow only). Passes are `module -> module` and do not change their input: they rebuild
-through `ir.builder`. The operation set with its attributes and effects is `ir.ops`; text form is
-`ir.printer` and `ir.parser`. Plain classes rather than an MLIR dialect: MLIR's Python bindings cannot give
-a dialect effects, folds or terminators, and a dataclass operation is ten times cheaper to build and walk.
+A `Module` holds functions; a function's body is a `Block`; an `Operation` may own regions (one
+block each, structured control flow only). Passes are `module -> module` and do not change their
+input: they rebuild through `ir.builder`. The operation set with its attributes and effects is
+`ir.ops`; text form is `ir.printer` and `ir.parser`. Plain classes rather than an MLIR dialect:
+MLIR's Python bindings cannot give a dialect effects, folds or terminators, and a dataclass
+operation is ten times cheaper to build and walk.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Block:
 
 @dataclass(eq=False, slots=True)
 class Function:
-    """A function. The kernel's arguments are the run-time parameters of the module's signature, in order."""
+    """A function. The kernel's arguments are the signature's run-time parameters, in order."""
 
     name: str
     body: Block

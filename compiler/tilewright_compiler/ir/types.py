@@ -1,7 +1,7 @@
 """Types of the tile IR: scalars, pointers to global memory, and tiles of either.
 
-The same classes serve the scheduled IR, where every tile also has a layout. Types are values: equal types
-compare equal and print the same text.
+The same classes serve the scheduled IR, where every tile also has a layout. Types are values: equal
+types compare equal and print the same text.
 """
 
 from __future__ import annotations
