@@ -13,6 +13,8 @@
     │   └── CorruptBlobError          bytes differ from the recorded sha256
     ├── DriverError                   a CUDA driver call failed; carries the driver's code
     │   └── NoDriverError             no driver, or no device
+    ├── OutsideKernelError            plain Python called the tile language (also a RuntimeError)
+    ├── SettingsError                 an environment variable has a value that is not allowed (also a ValueError)
     ├── ResolveError                  no candidate can serve this launch; prints the whole trace
     ├── ArgumentError                 launch arguments do not fit the kernel (also a TypeError)
     ├── LaunchError                   a launch that the device cannot run (grid, shared memory; also a ValueError)
@@ -44,8 +46,10 @@ __all__ = [
     "LaunchError",
     "NoDriverError",
     "OutOfBoundsError",
+    "OutsideKernelError",
     "ReleaseError",
     "ResolveError",
+    "SettingsError",
     "SourceLocation",
     "TilewrightError",
     "ToolchainError",
@@ -156,6 +160,16 @@ class DriverError(TilewrightError):
 
 class NoDriverError(DriverError):
     """No CUDA driver on this machine, or no device that it can see."""
+
+
+class OutsideKernelError(TilewrightError, RuntimeError):
+    """A function of the tile language, or a kernel without a grid, was called by plain Python."""
+
+
+class SettingsError(TilewrightError, ValueError):
+    """An environment variable of ours has a value that is not allowed."""
+
+    exit_code = 10
 
 
 class ResolveError(TilewrightError):

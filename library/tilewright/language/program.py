@@ -1,0 +1,59 @@
+"""The program and its place in the grid, loops, and checks at compile time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.language.registry import operation, outside_kernel
+from tilewright.language.types import Operand, Tile, constexpr
+
+__all__ = ["cdiv", "num_programs", "program_id", "range", "static_assert", "static_range"]
+
+
+@operation
+def program_id(axis: int | constexpr) -> Tile:
+    """Return this program's index along `axis` (0, 1 or 2) of the grid, an i64 scalar."""
+    outside_kernel(program_id)
+
+
+@operation
+def num_programs(axis: int | constexpr) -> Tile:
+    """Return the extent of the grid along `axis` (0, 1 or 2), an i64 scalar."""
+    outside_kernel(num_programs)
+
+
+@operation
+def range(  # noqa: A001  # the language's name; Python's own `range` means the same inside a kernel
+    start: Operand,
+    end: Operand | None = None,
+    step: Operand = 1,
+    *,
+    num_stages: int | constexpr | None = None,
+) -> Iterator[Tile]:
+    """Loop at run time over `start, start + step, ...` below `end`; with one argument from 0 to it.
+
+    `step` may be negative, then the loop goes down to above `end`; a step of 0 is not allowed. The loop
+    variable has the promoted dtype of the bounds. `num_stages` overrides the launch's number of stages for
+    loads of this loop.
+    """
+    outside_kernel(range)
+
+
+@operation
+def static_range(
+    start: int | constexpr, end: int | constexpr | None = None, step: int | constexpr = 1
+) -> Iterator[int]:
+    """Loop over bounds known at compile time; the loop is unrolled and its variable is a constexpr."""
+    outside_kernel(static_range)
+
+
+@operation
+def static_assert(condition: bool | constexpr, message: str | constexpr = "") -> None:
+    """Fail the compilation with `message` unless `condition`, known at compile time, is true."""
+    outside_kernel(static_assert)
+
+
+@operation
+def cdiv(x: Operand, y: Operand) -> Tile:
+    """Return `x / y` rounded up, for integers `x >= 0` and `y > 0`; a constexpr if both are."""
+    outside_kernel(cdiv)

@@ -1,0 +1,157 @@
+"""What values a kernel computes with: tiles, compile-time values and element types.
+
+Types of the language for readers and type checkers. A `Tile` exists only while a kernel is compiled or
+interpreted; a `constexpr` is also how Python outside a kernel marks a constant that a kernel may read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from tilewright.abi.dtypes import (
+    DType,
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    int1,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from tilewright.abi.signature import ConstexprValue
+from tilewright.errors import KernelTypeError, OutsideKernelError
+
+__all__ = [
+    "Operand",
+    "Tile",
+    "bfloat16",
+    "constexpr",
+    "float16",
+    "float32",
+    "float64",
+    "int1",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+]
+
+
+class _Arithmetic:
+    """Python's operators on tiles, scalars and compile-time numbers, for type checkers.
+
+    Shapes broadcast as in NumPy; dtypes promote by `abi.dtypes.promote`, where a Python number takes the
+    dtype of the tile that it meets. `/` on integers gives f32; `//` and `%` truncate as in C at run time.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        dtype: DType
+        shape: tuple[int, ...]
+
+        def to(self, dtype: DType) -> Tile: ...
+        def __getitem__(self, index: object) -> Tile: ...
+        def __add__(self, other: Operand) -> Tile: ...
+        def __radd__(self, other: Operand) -> Tile: ...
+        def __sub__(self, other: Operand) -> Tile: ...
+        def __rsub__(self, other: Operand) -> Tile: ...
+        def __mul__(self, other: Operand) -> Tile: ...
+        def __rmul__(self, other: Operand) -> Tile: ...
+        def __truediv__(self, other: Operand) -> Tile: ...
+        def __rtruediv__(self, other: Operand) -> Tile: ...
+        def __floordiv__(self, other: Operand) -> Tile: ...
+        def __rfloordiv__(self, other: Operand) -> Tile: ...
+        def __mod__(self, other: Operand) -> Tile: ...
+        def __rmod__(self, other: Operand) -> Tile: ...
+        def __and__(self, other: Operand) -> Tile: ...
+        def __rand__(self, other: Operand) -> Tile: ...
+        def __or__(self, other: Operand) -> Tile: ...
+        def __ror__(self, other: Operand) -> Tile: ...
+        def __xor__(self, other: Operand) -> Tile: ...
+        def __rxor__(self, other: Operand) -> Tile: ...
+        def __lshift__(self, other: Operand) -> Tile: ...
+        def __rlshift__(self, other: Operand) -> Tile: ...
+        def __rshift__(self, other: Operand) -> Tile: ...
+        def __rrshift__(self, other: Operand) -> Tile: ...
+        def __lt__(self, other: Operand) -> Tile: ...
+        def __le__(self, other: Operand) -> Tile: ...
+        def __gt__(self, other: Operand) -> Tile: ...
+        def __ge__(self, other: Operand) -> Tile: ...
+        def __neg__(self) -> Tile: ...
+        def __invert__(self) -> Tile: ...
+        def __index__(self) -> int: ...
+
+
+class Tile(_Arithmetic):
+    """A value inside a kernel: a tile of shape `[D0, D1, ...]`, a scalar, or a pointer or tile of pointers.
+
+    Extents are powers of two. Nothing constructs a tile but the functions of the language; instances never
+    exist in plain Python. Besides the operators a tile has:
+
+    - `tile.to(dtype)`: the same values cast to `dtype`. Floats round to nearest even; float to integer
+      truncates and saturates, NaN gives 0; a cast to `tl.int1` is `!= 0`.
+    - `tile.dtype`, `tile.shape`: the element type and the extents, known at compile time.
+    - `tile[:, None]`: a new axis of extent 1 at each `None`; `:` keeps an axis.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls) -> NoReturn:  # type: ignore[misc]  # no instance exists in plain Python
+        """Raise OutsideKernelError."""
+        msg = (
+            "a Tile exists only inside a kernel; tl.arange, tl.zeros, tl.full and tl.load give one"
+        )
+        raise OutsideKernelError(msg)
+
+
+class constexpr(_Arithmetic):  # noqa: N801  # the language's word for it, used as an annotation
+    """A value known at compile time.
+
+    As an annotation of a kernel's parameter it makes the launch pass the value to the compiler. As a
+    wrapper, `WIDTH = tl.constexpr(64)`, it marks a global that kernels may read: the value enters the
+    kernel's key, so it must not change, and a constexpr cannot be reassigned.
+
+    Values are int, float, bool, str, None and dtypes; anything else raises KernelTypeError.
+    """
+
+    __slots__ = ("_value",)
+    _value: ConstexprValue
+
+    def __init__(self, value: ConstexprValue | constexpr) -> None:
+        if isinstance(value, constexpr):
+            value = value.value
+        # Subclasses (an IntEnum member, numpy.float64) would print and compare in ways of their own.
+        if type(value) not in (int, float, bool, str, type(None), DType):
+            msg = (
+                f"tl.constexpr takes an int, float, bool, str, None or dtype, got {value!r} of type "
+                f"{type(value).__name__}; convert it first"
+            )
+            raise KernelTypeError(msg)
+        object.__setattr__(self, "_value", value)
+
+    @property
+    def value(self) -> ConstexprValue:
+        """The Python value."""
+        return self._value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        msg = f"a constexpr does not change: cannot set {name!r} of {self!r}"
+        raise AttributeError(msg)
+
+    def __repr__(self) -> str:
+        return f"constexpr({self._value!r})"
+
+
+Operand = Tile | constexpr | int | float | bool
+"""What the functions of the language take where a tile, a scalar or a number is allowed."""
