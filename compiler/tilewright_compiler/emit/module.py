@@ -1,0 +1,127 @@
+"""A scheduled module to MLIR text: one `gpu.module` with one `llvm.func`, in a single walk.
+
+Parameters carry no `noalias` or `readonly`: launching a kernel in place is legal. Pointers stay
+64-bit and offsets are extended before they are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tilewright.abi.signature import DIVISOR, Pointer, Scalar
+from tilewright.errors import InternalCompilerError
+from tilewright_compiler.analysis.alias import written_arguments
+from tilewright_compiler.analysis.axis_info import analyze
+from tilewright_compiler.emit import (
+    arithmetic,
+    control,
+    convert_layout,
+    math,
+    memory,
+    reduce,
+    shape,
+)
+from tilewright_compiler.emit.indices import ThreadIndices
+from tilewright_compiler.emit.kernel import Emit, KernelEmitter
+from tilewright_compiler.emit.shared import SYMBOL, SharedMemory
+from tilewright_compiler.emit.text import FunctionText
+from tilewright_compiler.emit.types import POINTER, dtype_text, memory_dtype
+from tilewright_compiler.ir.core import Block, Module
+from tilewright_compiler.ir.stages import MlirText
+
+SHARED_ALIGNMENT = 128
+
+
+def emit_module(module: Module) -> MlirText:
+    """Return the MLIR text of a scheduled module whose calls are all inlined.
+
+    Raises InternalCompilerError on an operation that has no emitter or a tile without a layout.
+    """
+    if len(module.functions) != 1:
+        msg = f"emission takes one function, got {list(module.functions)}: calls are inlined first"
+        raise InternalCompilerError(msg)
+    kernel, signature = module.kernel, module.signature
+    num_threads = 32 * signature.num_warps
+    text = FunctionText()
+    threads = ThreadIndices(text, num_threads=num_threads)
+    emitter = KernelEmitter(text, threads, SharedMemory(text, threads), analyze(module))
+    parameters = _emit_parameters(emitter, module)
+    _emit_block(emitter, kernel.body)
+    shared_bytes: int = module.attributes.get("shared_bytes", 0)
+    attributes = f"gpu.kernel, nvvm.kernel, nvvm.reqntid = array<i32: {num_threads}, 1, 1>"
+    lines = [
+        "module attributes {gpu.container_module} {",
+        "  gpu.module @kernels {",
+        *(f"    {line}" for line in _globals(shared_bytes)),
+        *(f"    {line}" for line in text.declarations()),
+        f"    llvm.func @{kernel.name}({parameters}) attributes {{{attributes}}} {{",
+        *(f"    {line}" for line in text.body()),
+        "    }",
+        "  }",
+        "}",
+    ]
+    return MlirText(
+        text="\n".join(lines) + "\n",
+        entry=kernel.name,
+        num_threads=num_threads,
+        shared_bytes=shared_bytes,
+        writes=written_arguments(module),
+        signature=signature,
+        location=kernel.location,
+    )
+
+
+def _emit_block(emitter: KernelEmitter, block: Block) -> None:
+    for operation in block.operations:
+        emit = EMITTERS.get(operation.name)
+        if emit is None:
+            where = f"\n  at {operation.location.render()}" if operation.location else ""
+            msg = f"operation {operation.name} has no emitter{where}"
+            raise InternalCompilerError(msg)
+        emit(emitter, operation)
+
+
+def _emit_parameters(emitter: KernelEmitter, module: Module) -> str:
+    """Define the kernel's arguments; return the text of the parameter list."""
+    texts = []
+    arguments = zip(module.kernel.body.arguments, module.signature.runtime, strict=True)
+    for index, (argument, (_, parameter)) in enumerate(arguments):
+        name = f"%arg{index}"
+        texts.append(f"{name}: {_parameter_type(parameter)}")
+        if parameter.dtype.bits == 1 and isinstance(parameter, Scalar):
+            zero = emitter.text.raw_constant("0 : i8", "i8")
+            name = emitter.text.value(f'llvm.icmp "ne" {name}, {zero} : i8')
+        emitter.define(argument, [name])
+    return ", ".join(texts)
+
+
+def _parameter_type(parameter: Pointer | Scalar) -> str:
+    if isinstance(parameter, Pointer):
+        aligned = f" {{llvm.align = {DIVISOR} : i64}}" if parameter.aligned else ""
+        return f"{POINTER}{aligned}"
+    return dtype_text(memory_dtype(parameter.dtype))
+
+
+def _globals(shared_bytes: int) -> list[str]:
+    if shared_bytes == 0:
+        return []
+    # Dynamic shared memory: the size comes with the launch, and may pass the static limit of 48
+    # KiB.
+    return [
+        f"llvm.mlir.global external @{SYMBOL}() "
+        f"{{addr_space = 3 : i32, alignment = {SHARED_ALIGNMENT} : i64}} : !llvm.array<0 x i8>"
+    ]
+
+
+EMITTERS: Mapping[str, Emit] = MappingProxyType(
+    {
+        **shape.EMITTERS,
+        **arithmetic.EMITTERS,
+        **math.EMITTERS,
+        **memory.EMITTERS,
+        **reduce.EMITTERS,
+        **convert_layout.EMITTERS,
+        **control.emitters(_emit_block),
+    }
+)

@@ -1,0 +1,120 @@
+"""Writes the text of one MLIR function: numbered values, constants once at the top, nested
+regions.
+
+Names are numbers in order of writing, so equal IR gives equal text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tilewright.abi.dtypes import DType, int1, int32, int64
+from tilewright_compiler.emit.types import dtype_text, literal
+
+INDENT = "  "
+
+
+class FunctionText:
+    """The text of a function in the making.
+
+    `value(...)` and `line(...)` append; constants and declarations are collected apart.
+    """
+
+    def __init__(self) -> None:
+        """Start with an empty body."""
+        self._lines: list[str] = []
+        self._top: list[str] = []
+        self._depth = 2
+        self._count = 0
+        self._constants: dict[str, str] = {}
+        self._declarations: dict[str, str] = {}
+
+    def fresh(self) -> str:
+        """Return a new value name."""
+        self._count += 1
+        return f"%{self._count - 1}"
+
+    def line(self, text: str) -> None:
+        """Append an operation without results."""
+        self._lines.append(INDENT * self._depth + text)
+
+    def value(self, operation: str) -> str:
+        """Append an operation with one result and return its name."""
+        name = self.fresh()
+        self.line(f"{name} = {operation}")
+        return name
+
+    def reserve(self, *, count: int) -> tuple[str, tuple[str, ...]]:
+        """Return the left side and the result names of an operation that is still to be written."""
+        if count == 0:
+            return "", ()
+        pack = self.fresh()
+        if count == 1:
+            return f"{pack} = ", (pack,)
+        return f"{pack}:{count} = ", tuple(f"{pack}#{index}" for index in range(count))
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """Indent what is written inside one step more."""
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    @contextmanager
+    def at_top(self) -> Iterator[None]:
+        """Write what is written inside before the body, where it dominates every use."""
+        lines, depth = self._lines, self._depth
+        self._lines, self._depth = self._top, 2
+        yield
+        self._lines, self._depth = lines, depth
+
+    def constant(self, value: int | float | bool, dtype: DType) -> str:
+        """Return the name of a constant, written once at the top of the function."""
+        return self.raw_constant(literal(value, dtype), dtype_text(dtype))
+
+    def raw_constant(self, text: str, type_: str) -> str:
+        """Return the name of a constant given as an MLIR literal and type."""
+        key = f"llvm.mlir.constant({text}) : {type_}"
+        return self._constants.setdefault(key, f"%c{len(self._constants)}")
+
+    def declare(self, name: str, arguments: Sequence[str], result: str) -> None:
+        """Declare an external function; again is no error."""
+        self._declarations[name] = f"llvm.func @{name}({', '.join(arguments)}) -> {result}"
+
+    def call(self, name: str, arguments: Sequence[str], types: Sequence[str], result: str) -> str:
+        """Declare and call an external function."""
+        self.declare(name, types, result)
+        return self.value(
+            f"llvm.call @{name}({', '.join(arguments)}) : ({', '.join(types)}) -> {result}"
+        )
+
+    def intrinsic(
+        self, name: str, arguments: Sequence[str], types: Sequence[str], result: str
+    ) -> str:
+        """Call an LLVM intrinsic by its name."""
+        return self.value(
+            f'llvm.call_intrinsic "{name}"({", ".join(arguments)}) : '
+            f"({', '.join(types)}) -> {result}"
+        )
+
+    def i1(self, value: bool) -> str:  # the value itself, not a switch
+        """Return a bool constant."""
+        return self.constant(value, int1)
+
+    def i32(self, value: int) -> str:
+        """Return a 32-bit constant."""
+        return self.constant(value, int32)
+
+    def i64(self, value: int) -> str:
+        """Return a 64-bit constant."""
+        return self.constant(value, int64)
+
+    def declarations(self) -> list[str]:
+        """Return the declarations of external functions, sorted."""
+        return [self._declarations[name] for name in sorted(self._declarations)]
+
+    def body(self) -> list[str]:
+        """Return the lines of the function's body, constants first."""
+        constants = [f"{INDENT * 2}{name} = {key}" for key, name in self._constants.items()]
+        return [*constants, *self._top, *self._lines]
