@@ -1,10 +1,11 @@
-"""From a kernel's syntax trees to its digest, source key and build key: labelled fields under sha256.
+"""From a kernel's syntax trees to its digest, source key and build key: labelled fields, hashed.
 
-The trees are written by our own serialiser, over a whitelist of node kinds and fields in which absent equals
-empty; an unknown node is an error. So the key depends on what the kernel says and on nothing else: not on
-comments, docstrings, layout of the text, paths, lines, environment or the version of Python, whose
-`ast.dump` differs from release to release. Every key is a hash over (label, text) fields, kept apart by their
-lengths; two keys that differ are explained by the first field that does.
+The trees are written by our own serialiser, over a whitelist of node kinds and fields in which
+absent equals empty; an unknown node is an error. So the key depends on what the kernel says and on
+nothing else: not on comments, docstrings, layout of the text, paths, lines, environment or the
+version of Python, whose `ast.dump` differs from release to release. Every key is a hash over
+(label, text) fields, kept apart by their lengths; two keys that differ are explained by the first
+field that does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from tilewright.abi.signature import ConstexprValue, KernelSignature, Specializa
 from tilewright.errors import KernelSyntaxError, SourceLocation
 
 SCHEMA = 1
-"""Enters every key; raise it when the serialised form changes its meaning, which orphans every bundle."""
+"""Enters every key. Raise it when the serialised form changes; that orphans every bundle."""
+
+CONSTEXPR_TYPE = "type constexpr"
+"""The text of a capture that is `tl.constexpr` itself, the annotation of a local constant."""
 
 Field = tuple[str, str]
 
@@ -43,9 +47,12 @@ _EXPRESSIONS: dict[str, tuple[str, ...]] = {
 }
 
 _OPERATORS = frozenset(
-    "Add Sub Mult Div FloorDiv Mod Pow LShift RShift BitOr BitXor BitAnd MatMult "
-    "And Or Not Invert UAdd USub Eq NotEq Lt LtE Gt GtE Is IsNot In NotIn".split()
-)
+    {
+        "Add", "And", "BitAnd", "BitOr", "BitXor", "Div", "Eq", "FloorDiv", "Gt", "GtE", "In",
+        "Invert", "Is", "IsNot", "LShift", "Lt", "LtE", "MatMult", "Mod", "Mult", "Not", "NotEq",
+        "NotIn", "Or", "Pow", "RShift", "Sub", "UAdd", "USub",
+    }
+)  # fmt: skip
 
 # Statements: the fields of their own, then the lists of statements inside them.
 _STATEMENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -83,8 +90,8 @@ _REMEDIES = {
 class KernelSource:
     """What decides the digest of one kernel of a closure.
 
-    `parameters` and `captures` are (name, text) pairs; a captured kernel is `kernel N`, its index in the closure.
-    `locate` gives the position of a node for errors and enters no key.
+    `parameters` and `captures` are (name, text) pairs; a captured kernel is `kernel N`, its index
+    in the closure. `locate` gives the position of a node for errors and enters no key.
     """
 
     name: str
@@ -127,7 +134,10 @@ def source_key(kernel_digest: str, signature: KernelSignature) -> str:
 
 
 def build_key(source_key: str, target: str, toolchain: str, fingerprint: str) -> str:
-    """Return the key of one blob: an entry built for a target by a toolchain and our compiler's fingerprint."""
+    """Return the key of one blob: an entry, a target, and what built it.
+
+    `toolchain` names the tools, `fingerprint` our own compiler's sources.
+    """
     fields = [
         ("schema", str(SCHEMA)),
         ("source", source_key),
@@ -139,7 +149,7 @@ def build_key(source_key: str, target: str, toolchain: str, fingerprint: str) ->
 
 
 def field_digests(fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Return the fields with their texts hashed to 16 digits, for a manifest that explains differences."""
+    """Return the fields with their texts hashed, for a manifest that explains differences."""
     return tuple((label, hashlib.sha256(text.encode()).hexdigest()[:16]) for label, text in fields)
 
 
@@ -175,14 +185,23 @@ def value_text(value: ConstexprValue) -> str:
             return f"str {_quoted(value)}"
 
 
+def annotation_text(annotation: ast.expr) -> str:
+    """Return the dotted name that an annotation spells, quoted or not; empty for anything else."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value.strip()
+    parts: list[str] = []
+    while isinstance(annotation, ast.Attribute):
+        parts.append(annotation.attr)
+        annotation = annotation.value
+    return ".".join([annotation.id, *reversed(parts)]) if isinstance(annotation, ast.Name) else ""
+
+
 class _Writer:
     """Writes the statements of one kernel as fields."""
 
     def __init__(self, source: KernelSource) -> None:
         self._source = source
-        self._constexpr_names = {
-            path for path, text in source.captures if text == "builtin constexpr"
-        }
+        self._constexpr_names = {path for path, text in source.captures if text == CONSTEXPR_TYPE}
 
     def block(self, label: str, statements: Sequence[ast.stmt]) -> Iterator[Field]:
         """Yield a field for each statement and those inside it; bare strings are documentation."""
@@ -203,12 +222,14 @@ class _Writer:
             yield from self.block(f"{label} {name}", getattr(statement, name, ()))
 
     def _annotated(self, statement: ast.AnnAssign) -> str:
-        # `x: int = 1` says no more than `x = 1`; `x: tl.constexpr = 1` makes x known at compile time.
-        if ast.unparse(statement.annotation) in self._constexpr_names:
+        # `x: int = 1` says no more than `x = 1`; `x: tl.constexpr = 1` makes x known at compile
+        # time.
+        if annotation_text(statement.annotation) in self._constexpr_names:
             return self._node("Constexpr", ("target", "value"), statement)
         if statement.value is None:
             raise self._refused(statement)
-        return f"Assign(targets=[{self._value(statement.target)}], value={self._value(statement.value)})"
+        target, value = self._value(statement.target), self._value(statement.value)
+        return f"Assign(targets=[{target}], value={value})"
 
     def _node(self, kind: str, fields: tuple[str, ...], node: ast.AST) -> str:
         written = [(name, getattr(node, name, None)) for name in fields]

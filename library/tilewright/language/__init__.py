@@ -1,7 +1,7 @@
 """The tile language, as its user reads it: `import tilewright.language as tl`.
 
-Functions here have signatures and documentation but no behaviour; a kernel that calls them is compiled, or run
-by the interpreter. See README.md in this folder for a kernel from end to end.
+Functions here have signatures and documentation but no behaviour; a kernel that calls them is
+compiled, or run by the interpreter. See README.md in this folder for a kernel from end to end.
 """
 
 from tilewright.language.kernel import Kernel, KernelParameter, kernel

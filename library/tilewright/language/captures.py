@@ -1,7 +1,8 @@
 """The names that a kernel takes from outside: which they are, and the Python object behind each.
 
-Names resolve as Python's do: closure, globals, builtins. A dotted name is followed through modules, so
-`tl.exp` and `rows.row_offsets` are single references. What an object may be is decided in `kernel.py`.
+Names resolve as Python's do: closure, globals, builtins. A dotted name is followed through modules,
+so `tl.exp` and `rows.row_offsets` are single references. What an object may be is decided in
+`kernel.py`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import FunctionType, ModuleType
 from typing import Any
 
+from tilewright.abi.keys import annotation_text
 from tilewright.errors import KernelNameError, SourceLocation
 from tilewright.language.source import parameter_names
 from tilewright.language.types import constexpr
@@ -33,8 +35,7 @@ class FreeName:
 def free_names(tree: ast.FunctionDef) -> tuple[FreeName, ...]:
     """Return the free names of a kernel in order of appearance.
 
-    Decorators, defaults and annotations belong to the code around the kernel and are left out, but for the
-    annotation of a local variable, which may say `tl.constexpr`.
+    Decorators, defaults and annotations belong to the code around the kernel and are left out.
     """
     bound = set(parameter_names(tree))
     for statement in tree.body:
@@ -43,9 +44,15 @@ def free_names(tree: ast.FunctionDef) -> tuple[FreeName, ...]:
             for node in ast.walk(statement)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         )
-    return tuple(
-        name for statement in tree.body for name in _walk(statement) if name.path[0] not in bound
-    )
+    found = (name for statement in tree.body for name in _walk(statement))
+    return tuple(name for name in found if name.path[0] not in bound)
+
+
+def local_annotations(tree: ast.FunctionDef) -> tuple[str, ...]:
+    """Return the dotted names that annotate local variables, in order of appearance."""
+    nodes = (node for statement in tree.body for node in ast.walk(statement))
+    texts = (annotation_text(node.annotation) for node in nodes if isinstance(node, ast.AnnAssign))
+    return tuple(dict.fromkeys(text for text in texts if text))
 
 
 def look_up(function: FunctionType, name: str) -> object:
@@ -75,6 +82,34 @@ def not_found(what: str, name: str, known: list[str], location: SourceLocation) 
     return KernelNameError(f"{what}{hint}", (location,))
 
 
+def is_constexpr_annotation(annotation: object, look_up: Callable[[str], object]) -> bool:
+    """Return whether an annotation, an object or text to be looked up, is `tl.constexpr`."""
+    if annotation is constexpr:
+        return True
+    text = getattr(annotation, "__forward_arg__", annotation)  # what Python 3.14 could not resolve
+    if not isinstance(text, str):
+        return False
+    text = text.strip(" '\"")
+    root, *attributes = text.split(".")
+    value = look_up(root)
+    for attribute in attributes:
+        value = MISSING if value is MISSING else getattr(value, attribute, MISSING)
+    # An import inside the function around the kernel cannot be seen from here; its spelling can.
+    return value is constexpr or (value is MISSING and text.endswith("constexpr"))
+
+
+def annotations_of(function: FunctionType) -> Mapping[str, object]:
+    """Return a function's annotations as objects or text.
+
+    Names that only a type checker knows do no harm.
+    """
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return annotationlib.get_annotations(function, format=annotationlib.Format.FORWARDREF)
+    return function.__annotations__
+
+
 def _walk(node: ast.AST) -> Iterator[FreeName]:
     attributes: list[str] = []
     inner = node
@@ -85,53 +120,31 @@ def _walk(node: ast.AST) -> Iterator[FreeName]:
         if isinstance(inner.ctx, ast.Load):
             yield FreeName((inner.id, *reversed(attributes)), node)
         return
-    for child in ast.iter_child_nodes(node):
-        yield from _walk(child)
+    for field, value in ast.iter_fields(node):
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, ast.AST) and field != "annotation":
+                yield from _walk(item)
 
 
 def _wrapped(namespace: Mapping[str, Any], name: str) -> object:
     value = namespace[name]
-    if isinstance(value, constexpr) or not is_constexpr_annotation(
-        _annotations(namespace).get(name), namespace
-    ):
+    if isinstance(value, constexpr):
         return value
-    return constexpr(value)
+    annotation = _module_annotations(namespace).get(name)
+    if annotation is None:
+        return value
+    found = is_constexpr_annotation(annotation, lambda root: namespace.get(root, MISSING))
+    return constexpr(value) if found else value
 
 
-def is_constexpr_annotation(annotation: object, namespace: Mapping[str, Any]) -> bool:
-    """Return whether an annotation, as an object or as text in `namespace`, is `tl.constexpr`."""
-    if not isinstance(annotation, str):
-        return annotation is constexpr
-    head, *attributes = annotation.split(".")
-    value = namespace.get(head.strip())
-    for attribute in attributes:
-        value = getattr(value, attribute.strip(), None)
-    return value is constexpr
-
-
-def _annotations(namespace: Mapping[str, Any]) -> Mapping[str, object]:
+def _module_annotations(namespace: Mapping[str, Any]) -> Mapping[str, object]:
     annotations = namespace.get("__annotations__")
     if isinstance(annotations, Mapping):
         return annotations
+    # Python 3.14 keeps a function that computes them; 1 asks for objects rather than text.
     annotate = namespace.get("__annotate__")
-    if annotate is None:
-        return {}
-    return _call_annotate(annotate)
-
-
-def _call_annotate(annotate: Any) -> Mapping[str, object]:
-    # Python 3.14 computes annotations when asked; unknown names in them are not our business.
     try:
-        result = annotate(1)
-    except (NameError, AttributeError):
+        result = annotate(1) if annotate is not None else {}
+    except NameError:  # a name that only a type checker knows: no constexpr of ours is among them
         return {}
     return result if isinstance(result, Mapping) else {}
-
-
-def annotations_of(function: FunctionType) -> Mapping[str, object]:
-    """Return a function's annotations as objects or text, without failing on names only a type checker has."""
-    if sys.version_info >= (3, 14):
-        import annotationlib
-
-        return annotationlib.get_annotations(function, format=annotationlib.Format.FORWARDREF)
-    return function.__annotations__

@@ -1,8 +1,9 @@
-"""A Python function becomes a `Kernel`: parameters, syntax tree and what it captures, all found lazily.
+"""A Python function becomes a `Kernel`: parameters, syntax tree, captures, all found lazily.
 
-Decorating reads no file, so importing a library of kernels costs nothing. The tree is needed only to compile
-and to compute the digest; a launch of a prebuilt kernel whose files are unchanged never parses anything.
-Captures are resolved once, at first use: what a kernel sees must not change afterwards.
+Decorating reads no file, so importing a library of kernels costs nothing. The tree is needed only
+to compile and to compute the digest; a launch of a prebuilt kernel whose files are unchanged never
+parses anything. Captures are resolved once, at first use: what a kernel sees must not change
+afterwards.
 """
 
 from __future__ import annotations
@@ -10,64 +11,48 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import FunctionType, MappingProxyType, ModuleType
-from typing import Any, NoReturn, TypeAlias, overload
+from typing import Any, NoReturn, TypeAlias, cast, overload
 
 from tilewright.abi import keys
 from tilewright.abi.dtypes import DType
-from tilewright.abi.signature import ConstexprValue, SpecializationRule
+from tilewright.abi.signature import SpecializationRule
 from tilewright.errors import (
     KernelNameError,
-    KernelSyntaxError,
     KernelTypeError,
-    KernelValueError,
     OutsideKernelError,
     SourceLocation,
 )
 from tilewright.language import captures as names
 from tilewright.language import source
+from tilewright.language.parameters import (
+    KernelParameter,
+    NoDefault,
+    check_declaration,
+    read_parameters,
+)
 from tilewright.language.registry import BUILTINS, is_builtin, is_function
 from tilewright.language.types import constexpr
 
-LAUNCH_OPTIONS = ("num_warps", "num_stages")
-"""Keyword arguments of a launch that are no parameters of the kernel."""
-
-
-class NoDefault(Enum):
-    """The type of NO_DEFAULT, because None is a default that a parameter may have."""
-
-    NO_DEFAULT = "no default"
-
-
-NO_DEFAULT = NoDefault.NO_DEFAULT
-
-
-@dataclass(frozen=True, slots=True)
-class KernelParameter:
-    """A parameter of a kernel; `default` is NO_DEFAULT when the launch must give a value."""
-
-    name: str
-    is_constexpr: bool
-    default: ConstexprValue | NoDefault = NO_DEFAULT
-
+__all__ = ["Capture", "Kernel", "KernelParameter", "Launch", "classify", "kernel"]
 
 Capture: TypeAlias = "Kernel | constexpr | DType | ModuleType | Callable[..., object]"
-"""What a free name of a kernel may be: another kernel, a constant, a dtype, a module through which these are
-reached, a function of the language, one of the Python builtins it knows, or `tl.constexpr` itself."""
+"""What a free name of a kernel may be: another kernel, a constant, a dtype, a module through which
+these are reached, a function of the language, one of the Python builtins it knows, or
+`tl.constexpr` itself."""
 
 
 class Kernel:
     """A function of the tile language. `kernel[grid](*arguments)` launches it.
 
-    - `fn`: the Python function; `name`, `module`, `qualified_name` ("module.qualname") and `location`
-      (its first line) say where it is from and enter no key but for `name`.
+    - `fn`: the Python function; `name`, `module`, `qualified_name` ("module.qualname") and
+      `location` (its first line) say where it is from and enter no key but for `name`.
     - `rule`: what the fast specialization assumes.
 
-    Everything else is found at first use, and raises a CompileError with the user's line if it is wrong.
+    Everything else is found at first use, and raises a CompileError with the user's line if it is
+    wrong.
     """
 
     def __init__(self, fn: FunctionType, rule: SpecializationRule) -> None:
@@ -78,27 +63,31 @@ class Kernel:
         self.qualified_name = f"{fn.__module__}.{fn.__qualname__}"
         self.location: SourceLocation = source.location_of_function(fn)
         self.__doc__ = fn.__doc__
-        _check_declaration(self)
+        check_declaration(fn, rule, self.location)
 
     def __repr__(self) -> str:
         return f"<kernel {self.qualified_name}>"
 
     def __getitem__(self, grid: object) -> Launch:
-        """Return what launches this kernel over `grid`: an int, a tuple of 1 to 3 ints, or a callable.
+        """Return what launches this kernel over `grid`.
 
-        A callable takes a dict of all arguments by name and returns an int or a tuple.
+        A grid is an int, a tuple of 1 to 3 ints, or a callable that takes a dict of all arguments
+        by name and returns one of these.
         """
         return Launch(self, grid)
 
     def __call__(self, *args: object, **kwargs: object) -> NoReturn:
-        """Raise OutsideKernelError: only a kernel may call a kernel, Python launches it over a grid."""
-        msg = f"kernel `{self.name}` was called by plain Python; launch it over a grid: {self.name}[grid](...)"
+        """Raise OutsideKernelError: kernels call kernels, Python launches them over a grid."""
+        msg = (
+            f"kernel `{self.name}` was called by plain Python with {len(args) + len(kwargs)} "
+            f"arguments; launch it over a grid: {self.name}[grid](...)"
+        )
         raise OutsideKernelError(msg)
 
     @cached_property
     def parameters(self) -> tuple[KernelParameter, ...]:
         """The parameters in order of declaration."""
-        return _parameters(self)
+        return read_parameters(self.fn, self.rule, self.location)
 
     @cached_property
     def tree(self) -> ast.FunctionDef:
@@ -107,17 +96,19 @@ class Kernel:
 
     @cached_property
     def references(self) -> Mapping[str, Capture]:
-        """Every object that the kernel names, by its dotted name such as `tl.exp`, in order of appearance."""
+        """Every object that the kernel names, by dotted name such as `tl.exp`, in order."""
         return MappingProxyType(_references(self))
 
     @cached_property
     def captures(self) -> Mapping[str, Capture]:
-        """Every free name such as `tl` with its object, in order of appearance."""
+        """Every free name such as `tl` with its object, in order."""
         roots = dict.fromkeys(path.partition(".")[0] for path in self.references)
-        return MappingProxyType({root: names.look_up(self.fn, root) for root in roots})
+        return MappingProxyType(
+            {root: cast(Capture, names.look_up(self.fn, root)) for root in roots}
+        )
 
     def closure(self) -> tuple[Kernel, ...]:
-        """Return this kernel and all that it calls, directly or not, in order of first appearance."""
+        """Return this kernel and all that it calls, directly or not, in order."""
         found = [self]
         for kernel in found:
             for capture in kernel.references.values():
@@ -158,7 +149,8 @@ class Launch:
         (_launch or _load_launch())(self._kernel, self._grid, args, kwargs)
 
 
-# Filled at the first launch: an import statement in the launch path would cost half a microsecond each time.
+# Filled at the first launch: an import statement in the launch path would cost half a microsecond
+# each time.
 _launch: Callable[[Kernel, object, tuple[object, ...], dict[str, object]], None] | None = None
 
 
@@ -188,11 +180,11 @@ def kernel(
     divisible: Sequence[str] = (),
     unit: Sequence[str] = (),
 ) -> Kernel | Callable[[Callable[..., Any]], Kernel]:
-    """Make a kernel of a Python function: `@tl.kernel`, or with arguments `@tl.kernel(unit=("stride",))`.
+    """Make a kernel of a Python function: `@tl.kernel`, or `@tl.kernel(unit=("stride",))`.
 
-    A launch uses the kernel's *fast* specialization when all pointers are aligned to 16 bytes, every integer
-    fits in 31 bits, those named in `divisible` are multiples of 16 and those in `unit` are 1; otherwise the
-    *general* one, which assumes nothing. Both give the same results.
+    A launch uses the kernel's *fast* specialization when all pointers are aligned to 16 bytes,
+    every integer fits in 31 bits, those named in `divisible` are multiples of 16 and those in
+    `unit` are 1; otherwise the *general* one, which assumes nothing. Both give the same results.
     """
     rule = SpecializationRule(divisible=tuple(divisible), unit=tuple(unit))
     if fn is None:
@@ -220,69 +212,15 @@ def _make(fn: Callable[..., Any], rule: SpecializationRule) -> Kernel:
     return Kernel(function, rule)
 
 
-def _check_declaration(kernel: Kernel) -> None:
-    code = kernel.fn.__code__
-    if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
-        msg = f"kernel `{kernel.name}` has *args or **kwargs; name every parameter"
-        raise KernelSyntaxError(msg, (kernel.location,))
-    known = _parameter_names(kernel.fn)
-    for name in known:
-        if name in LAUNCH_OPTIONS:
-            msg = f"parameter `{name}` of kernel `{kernel.name}` has the name of a launch option; rename it"
-            raise KernelSyntaxError(msg, (kernel.location,))
-    for option in ("divisible", "unit"):
-        for name in getattr(kernel.rule, option):
-            if name not in known:
-                message = f"`{name}` in {option}= is no parameter of kernel `{kernel.name}`"
-                raise names.not_found(message, name, list(known), kernel.location)
-
-
-def _parameter_names(fn: FunctionType) -> tuple[str, ...]:
-    code = fn.__code__
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-
-
-def _parameters(kernel: Kernel) -> tuple[KernelParameter, ...]:
-    fn = kernel.fn
-    ordered = _parameter_names(fn)
-    positional = ordered[: fn.__code__.co_argcount]
-    given: dict[str, object] = dict(
-        zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False)
-    )
-    given.update(fn.__kwdefaults__ or {})
-    annotations = names.annotations_of(fn)
-    parameters = tuple(
-        KernelParameter(
-            name,
-            names.is_constexpr_annotation(annotations.get(name), fn.__globals__),
-            _default(kernel, name, given[name]) if name in given else NO_DEFAULT,
-        )
-        for name in ordered
-    )
-    for parameter in parameters:
-        if parameter.is_constexpr and parameter.name in (*kernel.rule.divisible, *kernel.rule.unit):
-            msg = (
-                f"`{parameter.name}` of kernel `{kernel.name}` is a constexpr, whose value the compiler knows "
-                "anyway; divisible= and unit= take run-time integers"
-            )
-            raise KernelValueError(msg, (kernel.location,))
-    return parameters
-
-
-def _default(kernel: Kernel, name: str, value: object) -> ConstexprValue:
-    try:
-        return constexpr(value).value  # type: ignore[arg-type]  # the constructor checks
-    except KernelTypeError as error:
-        msg = f"default of parameter `{name}` of kernel `{kernel.name}`: {error.message}"
-        raise KernelTypeError(msg, (kernel.location,)) from error
-
-
 def _references(kernel: Kernel) -> dict[str, Capture]:
     found: dict[str, Capture] = {}
     for name in names.free_names(kernel.tree):
         path, value = _follow(kernel, name)
         if path not in found:
             found[path] = _checked(kernel, path, value, name.node)
+    for text in names.local_annotations(kernel.tree):
+        if names.is_constexpr_annotation(text, partial(names.look_up, kernel.fn)):
+            found[text] = constexpr
     return found
 
 
@@ -295,9 +233,8 @@ def _follow(kernel: Kernel, name: names.FreeName) -> tuple[str, object]:
             *kernel.fn.__code__.co_varnames,
             *(b.__name__ for b in BUILTINS),
         ]
-        raise names.not_found(
-            f"name `{root}` is not defined", root, known, kernel.locate(name.node)
-        )
+        message = f"name `{root}` is not defined"
+        raise names.not_found(message, root, known, kernel.locate(name.node))
     path = root
     for attribute in attributes:
         if not isinstance(value, ModuleType):
@@ -319,20 +256,20 @@ def _checked(kernel: Kernel, path: str, value: object, node: ast.expr) -> Captur
         msg = f"module `{path}` is used as a value; name what you want of it, such as `{path}.name`"
     elif isinstance(value, bool | int | float | str):
         msg = (
-            f"`{path}` is a plain {type(value).__name__} ({value!r}) outside the kernel. A kernel is compiled ahead "
-            f"of its launches, so it reads only constants: write {path} = tl.constexpr({value!r}), or pass the "
-            "value as an argument"
+            f"`{path}` is a plain {type(value).__name__} ({value!r}) outside the kernel. A kernel "
+            f"is compiled ahead of its launches, so it reads only constants: write {path} = "
+            f"tl.constexpr({value!r}), or pass the value as an argument"
         )
     elif callable(value):
         msg = (
-            f"`{path}` is a Python function that the tile language does not know; only functions of "
-            "tilewright.language, kernels (decorate it with @tl.kernel) and the builtins "
+            f"`{path}` is a Python function that the tile language does not know; only functions "
+            "of tilewright.language, kernels (decorate it with @tl.kernel) and the builtins "
             f"{', '.join(b.__name__ for b in BUILTINS)} can be called in a kernel"
         )
     else:
         msg = (
-            f"`{path}` is a {type(value).__name__} outside the kernel; a kernel may name other kernels, "
-            "tl.constexpr values, dtypes and what tilewright.language offers"
+            f"`{path}` is a {type(value).__name__} outside the kernel; a kernel may name other "
+            "kernels, tl.constexpr values, dtypes and what tilewright.language offers"
         )
     raise KernelNameError(msg, (location,))
 
@@ -369,5 +306,7 @@ def _capture_text(capture: Capture, closure: tuple[Kernel, ...]) -> str:
         return f"constexpr {keys.value_text(capture.value)}"
     if isinstance(capture, DType):
         return f"dtype {capture}"
+    if capture is constexpr:
+        return keys.CONSTEXPR_TYPE
     kind = "function" if is_function(capture) else "builtin"
     return f"{kind} {capture.__name__}"

@@ -1,18 +1,19 @@
 """Elementwise mathematics on tiles and scalars.
 
-Operands broadcast and promote. Functions of floats take integers as f32. f16 and bf16 are computed in f32 and
-rounded once. "Exact" means the correctly rounded result; "4 ulp" that the f32 result is at most 4 units in the
-last place away from it.
+Operands broadcast and promote. Functions of floats take integers as f32. f16 and bf16 are computed
+in f32 and rounded once. "Exact" means the correctly rounded result; "4 ulp" that the f32 result is
+at most 4 units in the last place away from it.
 """
 
+# ruff: noqa: ARG001  # signatures without behaviour: only the compiler reads the arguments
 from __future__ import annotations
 
 from tilewright.language.registry import operation, outside_kernel
 from tilewright.language.types import Operand, Tile
 
 __all__ = [
-    "abs", "ceil", "clamp", "cos", "erf", "exp", "exp2", "fdiv", "floor", "fma", "log", "log2", "maximum",
-    "minimum", "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "where",
+    "abs", "ceil", "clamp", "cos", "erf", "exp", "exp2", "fdiv", "floor", "fma", "log", "log2",
+    "maximum", "minimum", "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "where",
 ]  # fmt: skip
 
 
@@ -83,8 +84,8 @@ def sigmoid(x: Operand) -> Tile:
 
 
 @operation
-def abs(x: Operand) -> Tile:  # noqa: A001  # the operation's name
-    """Return the magnitude, exact, in the dtype of `x`; of the lowest integer it is that integer."""
+def abs(x: Operand) -> Tile:
+    """Return the magnitude, exact, in the dtype of `x`; the lowest integer gives itself."""
     outside_kernel(abs)
 
 
@@ -132,5 +133,8 @@ def clamp(x: Operand, low: Operand, high: Operand) -> Tile:
 
 @operation
 def where(condition: Operand, x: Operand, y: Operand) -> Tile:
-    """Return `x` where `condition` (i1) is true and `y` elsewhere; all three broadcast, `x` and `y` promote."""
+    """Return `x` where `condition` (i1) is true and `y` elsewhere.
+
+    All three broadcast; `x` and `y` promote. A pointer may be chosen too, of one element type.
+    """
     outside_kernel(where)

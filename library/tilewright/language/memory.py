@@ -1,9 +1,10 @@
 """Global memory, read and written through tiles of pointers.
 
-A pointer parameter plus an integer tile is a tile of pointers; offsets count elements, not bytes. Where the
-mask is false nothing is touched, so the pointer there may be anything.
+A pointer parameter plus an integer tile is a tile of pointers; offsets count elements, not bytes.
+Where the mask is false nothing is touched, so the pointer there may be anything.
 """
 
+# ruff: noqa: ARG001  # signatures without behaviour: only the compiler reads the arguments
 from __future__ import annotations
 
 from tilewright.language.registry import operation, outside_kernel
@@ -22,9 +23,10 @@ def load(
 ) -> Tile:
     """Return the elements at `pointer`, of its shape and element type.
 
-    `mask` and `other` broadcast to the pointer's shape. Where `mask` (i1) is false the result is `other`,
-    cast to the element type, or 0 without one. `cache_modifier` is "", ".ca", ".cg" or ".cv";
-    `eviction_policy` is "", "evict_first" or "evict_last". Both are hints and change no value.
+    `mask` and `other` broadcast to the pointer's shape. Where `mask` (i1) is false the result is
+    `other`, cast to the element type, or 0 without one. `cache_modifier` is "", ".ca", ".cg" or
+    ".cv"; `eviction_policy` is "", "evict_first" or "evict_last". Both are hints and change no
+    value.
     """
     outside_kernel(load)
 
@@ -39,7 +41,8 @@ def store(
 ) -> None:
     """Write `value`, cast to the pointer's element type, at `pointer` where `mask` is true.
 
-    `value` and `mask` broadcast to the pointer's shape. Two lanes that write one address leave one of the
-    two values. `cache_modifier` is "", ".wb", ".cg", ".cs" or ".wt"; `eviction_policy` as for `load`.
+    `value` and `mask` broadcast to the pointer's shape. Two lanes that write one address leave one
+    of the two values. `cache_modifier` is "", ".wb", ".cg", ".cs" or ".wt"; `eviction_policy` as
+    for `load`.
     """
     outside_kernel(store)

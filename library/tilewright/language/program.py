@@ -1,5 +1,6 @@
 """The program and its place in the grid, loops, and checks at compile time."""
 
+# ruff: noqa: ARG001  # signatures without behaviour: only the compiler reads the arguments
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ def num_programs(axis: int | constexpr) -> Tile:
 
 
 @operation
-def range(  # noqa: A001  # the language's name; Python's own `range` means the same inside a kernel
+def range(
     start: Operand,
     end: Operand | None = None,
     step: Operand = 1,
@@ -32,9 +33,9 @@ def range(  # noqa: A001  # the language's name; Python's own `range` means the 
 ) -> Iterator[Tile]:
     """Loop at run time over `start, start + step, ...` below `end`; with one argument from 0 to it.
 
-    `step` may be negative, then the loop goes down to above `end`; a step of 0 is not allowed. The loop
-    variable has the promoted dtype of the bounds. `num_stages` overrides the launch's number of stages for
-    loads of this loop.
+    `step` may be negative, then the loop goes down to above `end`; a step of 0 is not allowed. The
+    loop variable has the promoted dtype of the bounds. `num_stages` overrides the launch's number
+    of stages for loads of this loop.
     """
     outside_kernel(range)
 
@@ -43,7 +44,7 @@ def range(  # noqa: A001  # the language's name; Python's own `range` means the 
 def static_range(
     start: int | constexpr, end: int | constexpr | None = None, step: int | constexpr = 1
 ) -> Iterator[int]:
-    """Loop over bounds known at compile time; the loop is unrolled and its variable is a constexpr."""
+    """Loop over bounds known at compile time: unrolled, with a constexpr as its variable."""
     outside_kernel(static_range)
 
 

@@ -1,5 +1,6 @@
 """Reductions of a tile, always combined in one order, so that equal inputs give equal bits."""
 
+# ruff: noqa: ARG001  # signatures without behaviour: only the compiler reads the arguments
 from __future__ import annotations
 
 from tilewright.language.registry import operation, outside_kernel
@@ -11,18 +12,18 @@ Axis = int | constexpr | None
 
 
 @operation
-def sum(x: Tile, axis: Axis = None, keep_dims: bool | constexpr = False) -> Tile:  # noqa: A001
+def sum(x: Tile, axis: Axis = None, keep_dims: bool | constexpr = False) -> Tile:
     """Return the sum along `axis`, or over all elements without one.
 
-    The axis disappears, or stays with extent 1 if `keep_dims`; `[M, N]` along axis 1 gives `[M]`. f16 and bf16
-    accumulate in f32 and the result is rounded once to their dtype; integers narrower than 32 bits
-    accumulate in and give i32 (u32 if unsigned).
+    The axis disappears, or stays with extent 1 if `keep_dims`; `[M, N]` along axis 1 gives `[M]`.
+    f16 and bf16 accumulate in f32 and the result is rounded once to their dtype; integers narrower
+    than 32 bits accumulate in and give i32 (u32 if unsigned).
     """
     outside_kernel(sum)
 
 
 @operation
-def max(x: Tile, axis: Axis = None, keep_dims: bool | constexpr = False) -> Tile:  # noqa: A001
+def max(x: Tile, axis: Axis = None, keep_dims: bool | constexpr = False) -> Tile:
     """Return the largest element along `axis`, or of all without one, in the dtype of `x`.
 
     NaN if any element is NaN. Shapes as for `sum`.
@@ -31,7 +32,7 @@ def max(x: Tile, axis: Axis = None, keep_dims: bool | constexpr = False) -> Tile
 
 
 @operation
-def min(x: Tile, axis: Axis = None, keep_dims: bool | constexpr = False) -> Tile:  # noqa: A001
+def min(x: Tile, axis: Axis = None, keep_dims: bool | constexpr = False) -> Tile:
     """Return the smallest element along `axis`, or of all without one, in the dtype of `x`.
 
     NaN if any element is NaN. Shapes as for `sum`.

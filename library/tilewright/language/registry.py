@@ -1,7 +1,8 @@
 """Which functions are the tile language: the one list that the compiler looks up.
 
-A function of the language is a signature and a docstring. `@operation` puts it on the list; its body is the
-call `outside_kernel(itself)`, because only the compiler and the interpreter give it a meaning.
+A function of the language is a signature and a docstring. `@operation` puts it on the list; its
+body is the call `outside_kernel(itself)`, because only the compiler and the interpreter give it a
+meaning.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def operation(stub: F) -> F:
 
 
 def is_function(candidate: object) -> bool:
-    """Return whether `candidate` is a function of the language itself, not one that only has its name."""
+    """Return whether `candidate` is a function of the language, not one that has its name."""
     return isinstance(candidate, FunctionType) and _FUNCTIONS.get(candidate.__name__) is candidate
 
 
@@ -45,7 +46,8 @@ def is_builtin(candidate: object) -> bool:
 def outside_kernel(stub: Callable[..., object]) -> NoReturn:
     """Raise OutsideKernelError for a function of the language that plain Python called."""
     msg = (
-        f"tl.{stub.__name__} was called by plain Python, where it has no meaning: it is a function of the tile "
-        "language; call it inside a function decorated with @tl.kernel and launch that as kernel[grid](...)"
+        f"tl.{stub.__name__} was called by plain Python, where it has no meaning: it is a function "
+        "of the tile language; call it inside a function decorated with @tl.kernel and launch that "
+        "as kernel[grid](...)"
     )
     raise OutsideKernelError(msg)

@@ -1,8 +1,10 @@
 """Where tiles come from and how their shape changes.
 
-Extents are powers of two known at compile time; a shape is a tuple of ints or constexprs, or one of them.
+Extents are powers of two known at compile time; a shape is a tuple of ints or constexprs, or one of
+them.
 """
 
+# ruff: noqa: ARG001  # signatures without behaviour: only the compiler reads the arguments
 from __future__ import annotations
 
 from tilewright.abi.dtypes import DType
@@ -27,7 +29,7 @@ Shape = Extent | tuple[Extent, ...] | list[Extent]
 
 @operation
 def arange(start: Extent, end: Extent) -> Tile:
-    """Return the i32 tile `[end - start]` of `start, start + 1, ...`; `end - start` is a power of two."""
+    """Return `start, start + 1, ...` as an i32 tile `[end - start]`, a power of two."""
     outside_kernel(arange)
 
 
@@ -51,13 +53,13 @@ def zeros_like(x: Tile) -> Tile:
 
 @operation
 def broadcast_to(x: Operand, shape: Shape) -> Tile:
-    """Repeat `x` to `shape`: axes align at the last one, and extents are equal or 1, as in NumPy."""
+    """Repeat `x` to `shape`: axes align at the last one, extents are equal or 1."""
     outside_kernel(broadcast_to)
 
 
 @operation
 def expand_dims(x: Tile, axis: int | constexpr) -> Tile:
-    """Insert an axis of extent 1 at `axis` of the result; a negative `axis` counts from the result's end."""
+    """Insert an axis of extent 1 at `axis` of the result; negative counts from its end."""
     outside_kernel(expand_dims)
 
 
@@ -75,8 +77,8 @@ def ravel(x: Tile) -> Tile:
 
 @operation
 def trans(x: Tile, order: tuple[Extent, ...] | None = None) -> Tile:
-    """Permute the axes: axis i of the result is axis `order[i]` of `x`; without `order` the last two swap.
+    """Permute the axes: axis i of the result is axis `order[i]` of `x`.
 
-    `x` of shape `[M, N]` gives `[N, M]`.
+    Without `order` the last two axes swap: `[M, N]` gives `[N, M]`.
     """
     outside_kernel(trans)

@@ -1,8 +1,9 @@
 """From a Python function to its syntax tree, with the line numbers of the file.
 
-The whole file is parsed and the function found in it by name and first line, instead of cutting out and
-dedenting the function's text as `inspect.getsource` does: so every node carries its real position, and the
-function may stand in a class, a test, a closure or `__main__`, under any decorators.
+The whole file is parsed and the function found in it by name and first line, instead of cutting out
+and dedenting the function's text as `inspect.getsource` does: so every node carries its real
+position, and the function may stand in a class, a test, a closure or `__main__`, under any
+decorators.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from tilewright.errors import KernelSyntaxError, SourceLocation
 
 
 def find_tree(function: FunctionType) -> ast.FunctionDef:
-    """Return the `def` of `function`; raises KernelSyntaxError when there is no source that fits it."""
+    """Return the `def` of `function`; raises KernelSyntaxError when no source fits it."""
     code = function.__code__
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
         msg = (
-            f"kernel `{function.__name__}` has no source text: {code.co_filename!r} cannot be read. Kernels are "
-            "compiled from source, so define them in a file, not in exec() or a plain interactive session"
+            f"kernel `{function.__name__}` has no source text: {code.co_filename!r} cannot be "
+            "read. Kernels are compiled from source, so define them in a file, not in exec() or a "
+            "plain interactive session"
         )
         raise KernelSyntaxError(msg, (location_of_function(function),))
     for tree in _functions("".join(lines), code.co_filename):
@@ -34,8 +36,8 @@ def find_tree(function: FunctionType) -> ast.FunctionDef:
                 break
             return tree
     msg = (
-        f"kernel `{function.__name__}` was not found at line {code.co_firstlineno} of {code.co_filename}: the file "
-        "changed after it was imported; start the process again"
+        f"kernel `{function.__name__}` was not found at line {code.co_firstlineno} of "
+        f"{code.co_filename}: the file changed after it was imported; start the process again"
     )
     raise KernelSyntaxError(msg, (location_of_function(function),))
 
@@ -49,7 +51,8 @@ def location_of_function(function: FunctionType) -> SourceLocation:
 def location_of_node(node: ast.AST, *, file: str, function: str) -> SourceLocation:
     """Return the span of `node`, cut at the end of its first line.
 
-    Python counts columns in UTF-8 bytes, a SourceLocation in characters, because that is where a caret goes.
+    Python counts columns in UTF-8 bytes, a SourceLocation in characters, because that is where a
+    caret goes.
     """
     line = getattr(node, "lineno", 1)
     text = linecache.getline(file, line).rstrip("\n")
@@ -62,17 +65,18 @@ def location_of_node(node: ast.AST, *, file: str, function: str) -> SourceLocati
 
 
 def parameter_names(tree: ast.FunctionDef) -> tuple[str, ...]:
-    """Return the names of a function's parameters in order of declaration, without `*args` and `**kwargs`."""
+    """Return the names of a function's parameters in order, without `*args` and `**kwargs`."""
     arguments = tree.args
     return tuple(a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
 
 
 def first_line(tree: ast.FunctionDef) -> int:
-    """Return the line where a function begins as its code object counts it: at the first decorator."""
+    """Return where a function begins by its code object: at the first decorator."""
     return min((decorator.lineno for decorator in tree.decorator_list), default=tree.lineno)
 
 
-# The text is part of the key, so a file that changed is parsed again. A process compiles from few files.
+# The text is part of the key, so a file that changed is parsed again. A process compiles from few
+# files.
 @lru_cache(maxsize=64)
 def _functions(text: str, file: str) -> tuple[ast.FunctionDef, ...]:
     try:

@@ -1,7 +1,8 @@
 """What values a kernel computes with: tiles, compile-time values and element types.
 
-Types of the language for readers and type checkers. A `Tile` exists only while a kernel is compiled or
-interpreted; a `constexpr` is also how Python outside a kernel marks a constant that a kernel may read.
+Types of the language for readers and type checkers. A `Tile` exists only while a kernel is compiled
+or interpreted; a `constexpr` is also how Python outside a kernel marks a constant that a kernel may
+read.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ __all__ = [
 class _Arithmetic:
     """Python's operators on tiles, scalars and compile-time numbers, for type checkers.
 
-    Shapes broadcast as in NumPy; dtypes promote by `abi.dtypes.promote`, where a Python number takes the
-    dtype of the tile that it meets. `/` on integers gives f32; `//` and `%` truncate as in C at run time.
+    Shapes broadcast as in NumPy; dtypes promote by `abi.dtypes.promote`, where a Python number
+    takes the dtype of the tile that it meets. `/` on integers gives f32; `//` and `%` truncate as
+    in C at run time.
     """
 
     __slots__ = ()
@@ -94,20 +96,20 @@ class _Arithmetic:
 
 
 class Tile(_Arithmetic):
-    """A value inside a kernel: a tile of shape `[D0, D1, ...]`, a scalar, or a pointer or tile of pointers.
+    """A value inside a kernel: a tile `[D0, D1, ...]` of numbers or pointers, or a scalar.
 
-    Extents are powers of two. Nothing constructs a tile but the functions of the language; instances never
-    exist in plain Python. Besides the operators a tile has:
+    Extents are powers of two. Nothing constructs a tile but the functions of the language;
+    instances never exist in plain Python. Besides the operators a tile has:
 
-    - `tile.to(dtype)`: the same values cast to `dtype`. Floats round to nearest even; float to integer
-      truncates and saturates, NaN gives 0; a cast to `tl.int1` is `!= 0`.
+    - `tile.to(dtype)`: the same values cast to `dtype`. Floats round to nearest even; float to
+      integer truncates and saturates, NaN gives 0; a cast to `tl.int1` is `!= 0`.
     - `tile.dtype`, `tile.shape`: the element type and the extents, known at compile time.
     - `tile[:, None]`: a new axis of extent 1 at each `None`; `:` keeps an axis.
     """
 
     __slots__ = ()
 
-    def __new__(cls) -> NoReturn:  # type: ignore[misc]  # no instance exists in plain Python
+    def __new__(cls) -> NoReturn:
         """Raise OutsideKernelError."""
         msg = (
             "a Tile exists only inside a kernel; tl.arange, tl.zeros, tl.full and tl.load give one"
@@ -115,12 +117,12 @@ class Tile(_Arithmetic):
         raise OutsideKernelError(msg)
 
 
-class constexpr(_Arithmetic):  # noqa: N801  # the language's word for it, used as an annotation
+class constexpr(_Arithmetic):
     """A value known at compile time.
 
-    As an annotation of a kernel's parameter it makes the launch pass the value to the compiler. As a
-    wrapper, `WIDTH = tl.constexpr(64)`, it marks a global that kernels may read: the value enters the
-    kernel's key, so it must not change, and a constexpr cannot be reassigned.
+    As an annotation of a kernel's parameter it makes the launch pass the value to the compiler. As
+    a wrapper, `WIDTH = tl.constexpr(64)`, it marks a global that kernels may read: the value enters
+    the kernel's key, so it must not change, and a constexpr cannot be reassigned.
 
     Values are int, float, bool, str, None and dtypes; anything else raises KernelTypeError.
     """
@@ -131,11 +133,12 @@ class constexpr(_Arithmetic):  # noqa: N801  # the language's word for it, used 
     def __init__(self, value: ConstexprValue | constexpr) -> None:
         if isinstance(value, constexpr):
             value = value.value
-        # Subclasses (an IntEnum member, numpy.float64) would print and compare in ways of their own.
+        # Subclasses (an IntEnum member, numpy.float64) would print and compare in ways of their
+        # own.
         if type(value) not in (int, float, bool, str, type(None), DType):
             msg = (
-                f"tl.constexpr takes an int, float, bool, str, None or dtype, got {value!r} of type "
-                f"{type(value).__name__}; convert it first"
+                f"tl.constexpr takes an int, float, bool, str, None or dtype, got {value!r} of "
+                f"type {type(value).__name__}; convert it first"
             )
             raise KernelTypeError(msg)
         object.__setattr__(self, "_value", value)

@@ -1,0 +1,108 @@
+"""The parameters of a kernel, read off the Python function without its source.
+
+Names and defaults come from the function object and `tl.constexpr` from its annotations, so that a
+launch of a prebuilt kernel binds its arguments without parsing anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from types import FunctionType
+
+from tilewright.abi.signature import ConstexprValue, SpecializationRule
+from tilewright.errors import (
+    KernelSyntaxError,
+    KernelTypeError,
+    KernelValueError,
+    SourceLocation,
+)
+from tilewright.language import captures as names
+from tilewright.language.types import constexpr
+
+LAUNCH_OPTIONS = ("num_warps", "num_stages")
+"""Keyword arguments of a launch that are no parameters of the kernel."""
+
+
+class NoDefault(Enum):
+    """The type of NO_DEFAULT, because None is a default that a parameter may have."""
+
+    NO_DEFAULT = "no default"
+
+
+NO_DEFAULT = NoDefault.NO_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class KernelParameter:
+    """A parameter of a kernel; `default` is NO_DEFAULT when the launch must give a value."""
+
+    name: str
+    is_constexpr: bool
+    default: ConstexprValue | NoDefault = NO_DEFAULT
+
+
+def check_declaration(fn: FunctionType, rule: SpecializationRule, location: SourceLocation) -> None:
+    """Refuse what can be seen without source or annotations, when the decorator runs."""
+    if fn.__code__.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        msg = f"kernel `{fn.__name__}` has *args or **kwargs; name every parameter"
+        raise KernelSyntaxError(msg, (location,))
+    known = parameter_names(fn)
+    for name in known:
+        if name in LAUNCH_OPTIONS:
+            msg = f"parameter `{name}` of kernel `{fn.__name__}` is a launch option; rename it"
+            raise KernelSyntaxError(msg, (location,))
+    for option, listed in (("divisible", rule.divisible), ("unit", rule.unit)):
+        for name in listed:
+            if name not in known:
+                message = f"`{name}` in {option}= is no parameter of kernel `{fn.__name__}`"
+                raise names.not_found(message, name, list(known), location)
+
+
+def read_parameters(
+    fn: FunctionType, rule: SpecializationRule, location: SourceLocation
+) -> tuple[KernelParameter, ...]:
+    """Return the parameters in order of declaration; raises a CompileError for a bad default."""
+    given = _defaults(fn)
+    annotations = names.annotations_of(fn)
+    parameters = tuple(
+        KernelParameter(
+            name,
+            names.is_constexpr_annotation(annotations.get(name), partial(names.look_up, fn)),
+            _default(fn, name, given[name], location) if name in given else NO_DEFAULT,
+        )
+        for name in parameter_names(fn)
+    )
+    for parameter in parameters:
+        if parameter.is_constexpr and parameter.name in (*rule.divisible, *rule.unit):
+            msg = (
+                f"`{parameter.name}` of kernel `{fn.__name__}` is a constexpr, whose value the "
+                "compiler knows anyway; divisible= and unit= take run-time integers"
+            )
+            raise KernelValueError(msg, (location,))
+    return parameters
+
+
+def parameter_names(fn: FunctionType) -> tuple[str, ...]:
+    """Return the names of the parameters in order of declaration."""
+    code = fn.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _defaults(fn: FunctionType) -> dict[str, object]:
+    positional = parameter_names(fn)[: fn.__code__.co_argcount]
+    values = fn.__defaults__ or ()
+    last = positional[len(positional) - len(values) :]
+    return {**dict(zip(last, values, strict=True)), **(fn.__kwdefaults__ or {})}
+
+
+def _default(
+    fn: FunctionType, name: str, value: object, location: SourceLocation
+) -> ConstexprValue:
+    try:
+        return constexpr(value).value  # type: ignore[arg-type]  # the constructor checks
+    except KernelTypeError as error:
+        msg = f"default of parameter `{name}` of kernel `{fn.__name__}`: {error.message}"
+        raise KernelTypeError(msg, (location,)) from error
