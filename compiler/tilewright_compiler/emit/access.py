@@ -8,11 +8,11 @@ the others.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from tilewright_compiler.analysis.axis_info import AxisInfo
 from tilewright_compiler.layout import gf2
-from tilewright_compiler.layout.linear import LinearLayout, unflatten
+from tilewright_compiler.layout.access import vector_groups, vector_width
+from tilewright_compiler.layout.linear import LinearLayout
 
 MAX_VECTOR_BYTES = 16
 
@@ -42,32 +42,19 @@ def plan_access(
     layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, *, size_bytes: int
 ) -> AccessPlan:
     """Plan the accesses of a tile of pointers to elements of `size_bytes`."""
-    sources = _sources(layout)
-    candidates = [
-        _vector_bits(layout, axis, _longest(pointer, axis, size_bytes))
+    widths = [
+        vector_width(layout, axis, limit=_longest(pointer, axis, size_bytes))
         for axis in range(layout.rank)
     ]
     # The last axis wins ties: it is the contiguous one of most tiles.
-    axis = max(range(layout.rank), key=lambda a: (len(candidates[a]), a), default=0)
-    bits = candidates[axis] if candidates else ()
-    steps = [1 << bit for bit in bits]
-    members = [gf2.apply(steps, index) for index in range(1 << len(steps))]
-    taken = sum(steps)
-    groups = tuple(
-        tuple(register | member for member in members)
-        for register in range(layout.num_registers)
-        if sources[register] == register and not register & taken
-    )
-    vector = len(members)
-    uniform = mask is None or vector == 1 or mask.constancy[axis] >= vector
-    return AccessPlan(groups, sources, uniform)
-
-
-def _sources(layout: LinearLayout) -> tuple[int, ...]:
-    first: dict[int, int] = {}
-    return tuple(
-        first.setdefault(gf2.apply(layout.register, register), register)
-        for register in range(layout.num_registers)
+    axis = max(range(layout.rank), key=lambda a: (widths[a], a), default=None)
+    if axis is None:
+        return SCALAR
+    vector = widths[axis]
+    return AccessPlan(
+        groups=vector_groups(layout, axis, vector=vector),
+        sources=_sources(layout),
+        mask_is_uniform=mask is None or vector == 1 or mask.constancy[axis] >= vector,
     )
 
 
@@ -76,21 +63,13 @@ def _longest(pointer: AxisInfo, axis: int, size_bytes: int) -> int:
     return min(pointer.contiguity[axis], max(1, aligned), MAX_VECTOR_BYTES // size_bytes)
 
 
-def _vector_bits(layout: LinearLayout, axis: int, longest: int) -> tuple[int, ...]:
-    """Return the register bits that step through up to `longest` elements along `axis`."""
-    stride = prod(layout.shape[axis + 1 :])
-    bits: list[int] = []
-    while 2 << len(bits) <= longest and stride << len(bits) in layout.register:
-        bits.append(layout.register.index(stride << len(bits)))
-    # No other basis may touch the low bits along the axis, or vectors would start in their middle.
-    while bits and any(
-        unflatten(basis, layout.shape)[axis] & ((1 << len(bits)) - 1)
-        for basis in _others(layout, bits)
-    ):
-        bits.pop()
-    return tuple(bits)
-
-
-def _others(layout: LinearLayout, bits: list[int]) -> list[int]:
-    registers = [basis for bit, basis in enumerate(layout.register) if bit not in bits]
-    return [*registers, *layout.lane, *layout.warp]
+def _sources(layout: LinearLayout) -> tuple[int, ...]:
+    free = layout.free.register
+    held = {
+        gf2.apply(layout.register, register): register
+        for register in range(layout.num_registers)
+        if not register & free
+    }
+    return tuple(
+        held[gf2.apply(layout.register, register)] for register in range(layout.num_registers)
+    )

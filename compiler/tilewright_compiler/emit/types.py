@@ -9,11 +9,20 @@ from __future__ import annotations
 import math
 import struct
 
-from tilewright.abi.dtypes import DType, bfloat16, float16, float32, int8
+from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64, int8
+from tilewright_compiler.ir.evaluate import convert
 from tilewright_compiler.ir.types import ElementType, PointerType, ScalarType, Type, element_type
 
 POINTER = "!llvm.ptr<1>"
 SHARED_POINTER = "!llvm.ptr<3>"
+
+_PACK_CODES = {float16: "e", float32: "f", float64: "d"}
+_QUIET_NAN = {
+    float16: 0x7E00,
+    bfloat16: 0x7FC0,
+    float32: 0x7FC00000,
+    float64: 0x7FF8000000000000,
+}
 
 
 def register_type(type_: Type) -> str:
@@ -45,37 +54,23 @@ def literal(value: int | float | bool, dtype: DType) -> str:
     if dtype.bits == 1:
         return "true" if value else "false"
     if dtype.is_float:
-        digits = dtype.bits // 4
-        return f"0x{float_bits(float(value), dtype):0{digits}X} : {dtype.name}"
-    wrapped = int(value) & ((1 << dtype.bits) - 1)
-    signed = wrapped - (1 << dtype.bits) if wrapped >> (dtype.bits - 1) else wrapped
-    return f"{signed} : i{dtype.bits}"
+        return f"0x{float_bits(float(value), dtype):0{dtype.bits // 4}X} : {dtype.name}"
+    return f"{_signed(int(value), dtype.bits)} : i{dtype.bits}"
 
 
 def float_bits(value: float, dtype: DType) -> int:
     """Return the bits of `value` rounded to nearest even; what overflows is infinite."""
     if math.isnan(value):
-        # One quiet NaN for all: Python does not say which payload it holds.
-        return {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}[dtype.bits] | (
-            0x7FC0 if dtype == bfloat16 else 0
-        )
+        return _QUIET_NAN[dtype]  # one for all: Python does not say which payload it holds
+    rounded = float(convert(value, dtype))
     if dtype == bfloat16:
-        return _pack(_round(value, precision=8, lowest=-133, highest=128), "f") >> 16
-    if dtype == float16:
-        return _pack(_round(value, precision=11, lowest=-24, highest=16), "e")
-    if dtype == float32:
-        return _pack(_round(value, precision=24, lowest=-149, highest=128), "f")
-    return _pack(value, "d")
+        return _pack(rounded, "f") >> 16
+    return _pack(rounded, _PACK_CODES[dtype])
 
 
-def _round(value: float, *, precision: int, lowest: int, highest: int) -> float:
-    if value == 0.0 or math.isinf(value):
-        return value
-    exponent = max(math.frexp(value)[1] - precision, lowest)
-    rounded = math.ldexp(round(math.ldexp(value, -exponent)), exponent)
-    if abs(rounded) >= math.ldexp(1.0, highest):
-        rounded = math.inf
-    return math.copysign(rounded, value)
+def _signed(value: int, bits: int) -> int:
+    wrapped = value & ((1 << bits) - 1)
+    return wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped
 
 
 def _pack(value: float, code: str) -> int:
