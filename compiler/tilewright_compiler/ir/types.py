@@ -72,6 +72,12 @@ def element_dtype(type_: Type) -> DType:
     return element_type(type_).dtype
 
 
+def element_bytes(type_: Type) -> int:
+    """Return the bytes of an element in registers and shared memory; a pointer takes 8."""
+    element = element_type(type_)
+    return 8 if isinstance(element, PointerType) else element.dtype.size_bytes
+
+
 def shape_of(type_: Type) -> tuple[int, ...]:
     """Return the tile's shape; a scalar's is empty."""
     return type_.shape if isinstance(type_, TileType) else ()

@@ -24,7 +24,7 @@ from tilewright_compiler.layout.linear import LANE_BITS, LinearLayout
 from tilewright_compiler.layout.shared import SharedExchange, plan_exchange
 
 # Issue slots that a program loses at a barrier plus the latency of shared memory, against shuffles.
-_BARRIER_COST = 32
+BARRIER_COST = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def plan_conversion(source: LinearLayout, target: LinearLayout, *, size_bytes: i
     within_warp = _plan_shuffle(source, target)
     if within_warp is not None:
         words = max(1, size_bytes // 4)
-        if within_warp.cost * words <= exchange.cost + _BARRIER_COST:
+        if within_warp.cost * words <= exchange.cost + BARRIER_COST:
             return within_warp
     return exchange
 

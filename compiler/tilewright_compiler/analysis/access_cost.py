@@ -1,0 +1,92 @@
+"""What a load or store of a tile costs in a layout, and the layouts that suit it best.
+
+The cost is per warp: one for each instruction and one for each 32-byte sector that the warp
+touches, since warps run side by side. Vectors are chosen by the pointer alone; masks do not narrow
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright_compiler.analysis.axis_info import AxisInfo
+from tilewright_compiler.ir.core import Operation, Value
+from tilewright_compiler.ir.types import element_dtype, shape_of
+from tilewright_compiler.layout.access import sectors, vector_width
+from tilewright_compiler.layout.blocked import blocked, widest_vector
+from tilewright_compiler.layout.linear import LinearLayout
+
+MAX_VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A load or store of a tile: what its pointer is known to do along each axis.
+
+    `limits` is the longest vector in elements, from contiguity, alignment and 16 bytes.
+    """
+
+    shape: tuple[int, ...]
+    size_bytes: int
+    contiguity: tuple[int, ...]
+    limits: tuple[int, ...]
+
+    @classmethod
+    def of(cls, operation: Operation, axis_info: Mapping[Value, AxisInfo]) -> Access:
+        """Describe a load or store."""
+        pointer = operation.operands[0]
+        info = axis_info[pointer]
+        size_bytes = element_dtype(pointer.type).size_bytes
+        limits = tuple(
+            max(1, min(contiguity, divisibility // size_bytes, MAX_VECTOR_BYTES // size_bytes))
+            for contiguity, divisibility in zip(info.contiguity, info.divisibility, strict=True)
+        )
+        return cls(shape_of(pointer.type), size_bytes, tuple(info.contiguity), limits)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the whole tile in memory."""
+        size = self.size_bytes
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    def cost(self, layout: LinearLayout) -> int:
+        """Return instructions plus sectors of one warp."""
+        owned = layout.num_registers >> layout.free.register.bit_count()
+        costs = []
+        for axis in range(len(self.shape)):
+            vector = vector_width(layout, axis, limit=self.limits[axis])
+            touched = sectors(
+                layout,
+                axis,
+                vector=vector,
+                contiguity=self.contiguity[axis],
+                size_bytes=self.size_bytes,
+            )
+            costs.append(owned // vector * (1 + touched))
+        return min(costs)
+
+    def preferred_layouts(self, *, num_warps: int) -> tuple[LinearLayout, ...]:
+        """Return coalesced layouts, equally good for this access: they differ in where warps go.
+
+        The fastest axis is the one with the longest runs in memory; the last where nothing is
+        known.
+        """
+        axes = range(len(self.shape))
+        fastest = max(axes, key=lambda axis: (self.limits[axis], self.contiguity[axis], axis))
+        order = (fastest, *(axis for axis in reversed(axes) if axis != fastest))
+        vector = widest_vector(self.shape, fastest, limit=self.limits[fastest], num_warps=num_warps)
+        return coalesced_layouts(self.shape, order, vector=vector, num_warps=num_warps)
+
+
+def coalesced_layouts(
+    shape: tuple[int, ...], order: tuple[int, ...], *, vector: int, num_warps: int
+) -> tuple[LinearLayout, ...]:
+    """Return the blocked layouts with warps along the fastest and along the slowest axis first."""
+    along, across = (
+        blocked(shape, order, vector=vector, num_warps=num_warps, warp_order=warp_order)
+        for warp_order in (order, order[::-1])
+    )
+    return (along,) if along == across else (along, across)

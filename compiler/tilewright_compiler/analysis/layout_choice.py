@@ -1,0 +1,235 @@
+"""Groups of values -> one layout each, and one for each load, store and reduction.
+
+Groups are decided from the largest tile to the smallest, since a layout flows down for free (a
+reduction slices it, a broadcast projects it) but not up. For each group the candidates are what its
+loads and stores like best, what decided neighbours give or want, and a plain coalesced layout; the
+cheapest wins. Costs are instructions and memory sectors of one warp, times 8 for each loop around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tilewright_compiler.analysis.access_cost import Access, coalesced_layouts
+from tilewright_compiler.analysis.axis_info import AxisInfo
+from tilewright_compiler.analysis.layout_groups import (
+    AccessUse,
+    Group,
+    LayoutGroups,
+    backward,
+    forward,
+    group_values,
+)
+from tilewright_compiler.ir.core import Module, Operation, Value
+from tilewright_compiler.ir.types import TileType, element_bytes, shape_of
+from tilewright_compiler.layout.blocked import blocked
+from tilewright_compiler.layout.convert import (
+    BARRIER_COST,
+    Identity,
+    RegisterMove,
+    ShuffleExchange,
+    plan_conversion,
+)
+from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.layout.reduce import plan_reduce
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutChoice:
+    """Layouts decided for a module.
+
+    `homes` holds the layout of each anchored value's group; `operations` the layout in which each
+    load, store and reduction of a tile works (a reduction's is that of its operand).
+    """
+
+    groups: LayoutGroups
+    homes: Mapping[Value, LinearLayout]
+    operations: Mapping[Operation, LinearLayout]
+
+
+def choose_layouts(module: Module, axis_info: Mapping[Value, AxisInfo]) -> LayoutChoice:
+    """Decide the layouts of a kernel without calls."""
+    return _Chooser(group_values(module, axis_info), module.signature.num_warps).run()
+
+
+def conversion_cost(source: LinearLayout, target: LinearLayout, *, size_bytes: int) -> int:
+    """Return instructions and passes of one warp to convert, the barrier included."""
+    plan = plan_conversion(source, target, size_bytes=size_bytes)
+    match plan:
+        case Identity() | RegisterMove():
+            return 0
+        case ShuffleExchange():
+            return plan.cost * max(1, size_bytes // 4)
+        case _:
+            return plan.cost + BARRIER_COST
+
+
+class _Chooser:
+    def __init__(self, groups: LayoutGroups, num_warps: int) -> None:
+        self._groups = groups
+        self._num_warps = num_warps
+        self._layouts: dict[Group, LinearLayout] = {}
+
+    def run(self) -> LayoutChoice:
+        order = sorted(
+            self._groups.groups,
+            key=lambda group: (-group.size, -_traffic(group), group.index),
+        )
+        for group in order:
+            candidates = dict.fromkeys(self._candidates(group))
+            self._layouts[group] = min(candidates, key=lambda layout: self._cost(group, layout))
+        homes = {value: self._layouts[g] for g in self._groups.groups for value in g.values}
+        return LayoutChoice(self._groups, homes, dict(self._operations()))
+
+    # Candidates
+
+    def _candidates(self, group: Group) -> Iterator[LinearLayout]:
+        for use in group.accesses:
+            origin = self._groups.origin(use.value)
+            assert origin is not None
+            for layout in self._preferred(use.access):
+                yield backward(origin[1], layout)
+        for operation, _ in group.reduced:
+            given = self._given_by_reduction(operation)
+            if given is not None:
+                yield given
+        for wanted in group.users:
+            if wanted.group in self._layouts:
+                _, chain = self._origin(wanted.operand)
+                yield backward(chain, self._layouts[wanted.group])
+        for operand in group.operands:
+            natural = self._natural(operand.operand)
+            if natural is not None:
+                yield natural
+        yield from self._default(group.shape)
+
+    def _preferred(self, access: Access) -> tuple[LinearLayout, ...]:
+        return access.preferred_layouts(num_warps=self._num_warps)
+
+    def _default(self, shape: tuple[int, ...]) -> tuple[LinearLayout, ...]:
+        order = tuple(reversed(range(len(shape))))
+        return coalesced_layouts(shape, order, vector=1, num_warps=self._num_warps)
+
+    # Costs
+
+    def _cost(self, group: Group, layout: LinearLayout) -> int:
+        total = 0
+        for use in group.accesses:
+            _, chain = self._origin(use.value)
+            total += use.weight * self._best_access(use, forward(chain, layout))[0]
+        for operation, weight in group.reductions:
+            _, chain = self._origin(operation.operands[0])
+            total += weight * self._reduce_cost(operation, forward(chain, layout))
+        for operation, weight in group.reduced:
+            given = self._given_by_reduction(operation)
+            if given is not None:
+                total += weight * _cost_of_value(operation.result, given, layout)
+        for operand in group.operands:
+            natural_group = self._groups.group_of[self._origin(operand.operand)[0]]
+            if natural_group in self._layouts:
+                home = self._layouts[natural_group]
+                total += operand.weight * self._want_cost(operand.operand, home, layout)
+        for wanted in group.users:
+            if wanted.group in self._layouts:
+                target = self._layouts[wanted.group]
+                total += wanted.weight * self._want_cost(wanted.operand, layout, target)
+        return total
+
+    def _want_cost(self, operand: Value, home: LinearLayout, target: LinearLayout) -> int:
+        """Cost of having a moved operand in `target` if the value behind it is at `home`."""
+        value, chain = self._origin(operand)
+        return _cost_of_value(value, home, backward(chain, target))
+
+    def _reduce_cost(self, operation: Operation, layout: LinearLayout) -> int:
+        axis = operation.attributes["axis"]
+        source = operation.operands[0]
+        working = self._working_layout(operation, layout)
+        plan = plan_reduce(working, axis, size_bytes=element_bytes(source.type))
+        cost = _cost_of_value(source, layout, working) + working.num_registers
+        cost += 3 * len(plan.lane_masks) * len(plan.groups)
+        if plan.across_warps is not None:
+            cost += plan.across_warps.exchange.cost + BARRIER_COST
+        if operation.result in self._groups.group_of:
+            target = self._layouts.get(self._groups.group_of[operation.result])
+            if target is not None:
+                cost += _cost_of_value(operation.result, plan.result, target)
+        return cost
+
+    def _best_access(self, use: AccessUse, natural: LinearLayout) -> tuple[int, LinearLayout]:
+        """Return the cheapest way to load or store where the group gives layout `natural`."""
+        best = (use.access.cost(natural), natural)
+        if use.is_tied:
+            return best
+        is_load = use.operation.name == "load"
+        stored = use.operation.results[0] if is_load else use.operation.operands[1]
+        for layout in self._preferred(use.access):
+            source, target = (layout, natural) if is_load else (natural, layout)
+            cost = use.access.cost(layout) + _cost_of_value(stored, source, target)
+            if cost < best[0]:
+                best = (cost, layout)
+        return best
+
+    # Layouts of operations
+
+    def _operations(self) -> Iterator[tuple[Operation, LinearLayout]]:
+        for group in self._groups.groups:
+            for use in group.accesses:
+                natural = forward(self._origin(use.value)[1], self._layouts[group])
+                yield use.operation, self._best_access(use, natural)[1]
+        for store in self._groups.stores:
+            if self._groups.origin(store.value) is None:  # cheap: as the pointer likes it
+                yield store.operation, self._preferred(store.access)[0]
+        for operation in self._groups.reduces:
+            operand = operation.operands[0]
+            axis = operation.attributes["axis"]
+            natural = self._natural(operand)
+            if natural is None:
+                shape = shape_of(operand.type)
+                yield operation, reduction_layout(shape, axis, num_warps=self._num_warps)
+            else:
+                yield operation, self._working_layout(operation, natural)
+
+    def _working_layout(self, operation: Operation, layout: LinearLayout) -> LinearLayout:
+        """Return the layout in which to reduce: the operand's own if it can be reduced."""
+        axis = operation.attributes["axis"]
+        if layout.is_separable(axis):
+            return layout
+        return reduction_layout(layout.shape, axis, num_warps=self._num_warps)
+
+    def _given_by_reduction(self, operation: Operation) -> LinearLayout | None:
+        """Return the layout in which a reduction leaves its result, if its operand is decided."""
+        natural = self._natural(operation.operands[0])
+        if natural is None:
+            return None
+        return self._working_layout(operation, natural).slice(operation.attributes["axis"])
+
+    def _natural(self, value: Value) -> LinearLayout | None:
+        """Return the layout that a value has for free, or None if that is not decided."""
+        origin = self._groups.origin(value)
+        if origin is None:
+            return None
+        layout = self._layouts.get(self._groups.group_of[origin[0]])
+        return None if layout is None else forward(origin[1], layout)
+
+    def _origin(self, value: Value) -> tuple[Value, tuple[Operation, ...]]:
+        origin = self._groups.origin(value)
+        assert origin is not None, "only values that are not cheap are recorded as uses"
+        return origin
+
+
+def reduction_layout(shape: tuple[int, ...], axis: int, *, num_warps: int) -> LinearLayout:
+    """Return a layout for reducing a tile that has none: lanes along the axis, warps across it."""
+    others = tuple(other for other in reversed(range(len(shape))) if other != axis)
+    return blocked(
+        shape, (axis, *others), vector=1, num_warps=num_warps, warp_order=(*others, axis)
+    )
+
+
+def _traffic(group: Group) -> int:
+    return sum(use.weight * use.access.bytes for use in group.accesses)
+
+
+def _cost_of_value(value: Value, source: LinearLayout, target: LinearLayout) -> int:
+    assert isinstance(value.type, TileType)
+    return conversion_cost(source, target, size_bytes=element_bytes(value.type))

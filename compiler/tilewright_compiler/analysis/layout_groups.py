@@ -1,0 +1,339 @@
+"""Tile values -> groups that share a layout, and what ties groups together.
+
+Values are of three kinds:
+
+- *cheap*: index arithmetic from `arange` and `splat`. It is recomputed in whatever layout is wanted
+  and takes no part in the choice;
+- *moved*: a change of shape (expand_dims, broadcast, reshape, transpose) of a value that is not
+  cheap. It costs nothing in any layout if its source has the matching one, so it only passes wishes
+  on;
+- *anchored*: everything else. Anchored values joined by elementwise operations, loops and branches
+  form a `Group`, and the choice is one layout for each group.
+
+Loads and stores are not tied to their group: where the group's layout does not suit, one may use
+another and convert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from tilewright.errors import InternalCompilerError
+from tilewright_compiler.analysis.access_cost import Access
+from tilewright_compiler.analysis.axis_info import AxisInfo
+from tilewright_compiler.ir.core import Block, Module, Operation, Value
+from tilewright_compiler.ir.ops import arithmetic
+from tilewright_compiler.ir.types import TileType, element_dtype
+from tilewright_compiler.layout.linear import LinearLayout
+
+MOVES = ("expand_dims", "broadcast", "reshape", "transpose")
+_CHEAP_SOURCES = ("arange", "splat")
+_CHEAP = (*arithmetic.BINARY, "cmp", "select", "cast", "bitcast", "neg", "abs", "addptr")
+_LOOP_WEIGHT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """An anchored or moved operand wanted in the layout of `group`; `weight` counts executions."""
+
+    operand: Value
+    group: Group
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class AccessUse:
+    """A load whose result, or a store whose stored value, belongs to a group.
+
+    `value` is the load's result or the value whose layout is natural for the store. With `is_tied`
+    the pointer itself is anchored in the group, so that no other layout is possible.
+    """
+
+    operation: Operation
+    access: Access
+    value: Value
+    is_tied: bool
+    weight: int
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Values of one shape that share a layout, in program order.
+
+    `reductions` consume values of this group, `reduced` give results in it, both with weights.
+    `operands` are moved or foreign values that this group wants, `users` what others want of it.
+    """
+
+    index: int
+    shape: tuple[int, ...]
+    values: list[Value] = field(default_factory=list)
+    accesses: list[AccessUse] = field(default_factory=list)
+    reductions: list[tuple[Operation, int]] = field(default_factory=list)
+    reduced: list[tuple[Operation, int]] = field(default_factory=list)
+    operands: list[Use] = field(default_factory=list)
+    users: list[Use] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Number of elements of one value."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutGroups:
+    """The groups of a module in program order, and how each tile value is defined."""
+
+    groups: tuple[Group, ...]
+    group_of: Mapping[Value, Group]
+    definitions: Mapping[Value, Operation]
+    cheap: frozenset[Value]
+    stores: tuple[AccessUse, ...]
+    reduces: tuple[Operation, ...]
+
+    def is_moved(self, value: Value) -> bool:
+        """Whether the value is a change of shape of one that is not cheap."""
+        return value not in self.cheap and value not in self.group_of
+
+    def origin(self, value: Value) -> tuple[Value, tuple[Operation, ...]] | None:
+        """Return the anchored value behind moves, and the chain from it; None if cheap."""
+        chain: list[Operation] = []
+        while value not in self.group_of:
+            if value in self.cheap:
+                return None
+            operation = self.definitions[value]
+            chain.append(operation)
+            value = operation.operands[0]
+        return value, tuple(reversed(chain))
+
+
+def operand_layout(operation: Operation, layout: LinearLayout) -> LinearLayout:
+    """Return the layout that an operation wants of its operands to give `layout`."""
+    if operation.name not in MOVES:
+        return layout
+    source = operation.operands[0].type
+    assert isinstance(source, TileType)
+    if operation.name == "broadcast":
+        return layout.project(source.shape)
+    if operation.name == "transpose":
+        order = operation.attributes["order"]
+        return layout.transpose([order.index(axis) for axis in range(len(order))])
+    return layout.reshape(source.shape)
+
+
+def result_layout(operation: Operation, layout: LinearLayout) -> LinearLayout:
+    """Return a layout that a move gives for free if its operand has `layout`."""
+    target = operation.result.type
+    assert isinstance(target, TileType)
+    if operation.name == "broadcast":
+        return layout.broadcast(target.shape)
+    if operation.name == "transpose":
+        return layout.transpose(operation.attributes["order"])
+    return layout.reshape(target.shape)
+
+
+def backward(chain: Iterable[Operation], layout: LinearLayout) -> LinearLayout:
+    """Return the layout wanted at the start of a chain of moves for `layout` at its end."""
+    for operation in reversed(tuple(chain)):
+        layout = operand_layout(operation, layout)
+    return layout
+
+
+def forward(chain: Iterable[Operation], layout: LinearLayout) -> LinearLayout:
+    """Return a layout that comes for free at the end of a chain of moves."""
+    for operation in chain:
+        layout = result_layout(operation, layout)
+    return layout
+
+
+def group_values(module: Module, axis_info: Mapping[Value, AxisInfo]) -> LayoutGroups:
+    """Find the groups of the kernel; raises InternalCompilerError if calls are left."""
+    collector = _Collector(axis_info)
+    collector.block(module.kernel.body, weight=1)
+    return collector.finish()
+
+
+class _Collector:
+    """One walk in program order; definitions precede uses, so kinds are known when asked."""
+
+    def __init__(self, axis_info: Mapping[Value, AxisInfo]) -> None:
+        self._axis_info = axis_info
+        self._definitions: dict[Value, Operation] = {}
+        self._cheap: set[Value] = set()
+        self._parent: dict[Value, Value] = {}  # union-find over anchored values
+        self._wants: list[tuple[Value, Value, int]] = []  # (operand, anchored wanter, weight)
+        self._loads: list[tuple[Operation, int]] = []
+        self._stores: list[tuple[Operation, int]] = []
+        self._reduces: list[tuple[Operation, int]] = []
+
+    def block(self, block: Block, *, weight: int) -> None:
+        for argument in block.arguments:
+            if isinstance(argument.type, TileType):
+                self._anchor(argument)
+        for operation in block.operations:
+            self._operation(operation, weight)
+
+    def _operation(self, operation: Operation, weight: int) -> None:
+        for result in operation.results:
+            self._definitions[result] = operation
+        match operation.name:
+            case "for":
+                self._for(operation, weight)
+            case "while":
+                self._while(operation, weight)
+            case "if":
+                self._if(operation, weight)
+            case "call":
+                msg = f"call to {operation.attributes['callee']}: inline before assigning layouts"
+                raise InternalCompilerError(msg)
+            case "load" if isinstance(operation.result.type, TileType):
+                self._anchor(operation.result)
+                self._loads.append((operation, weight))
+                self._tie(operation.result, operation.operands[:1], weight)
+                self._want(operation.result, operation.operands[1:], weight)
+            case "store" if isinstance(operation.operands[0].type, TileType):
+                self._stores.append((operation, weight))
+                pointer, value = operation.operands[:2]
+                if pointer in self._parent:
+                    self._tie(pointer, (value,), weight)
+            case "reduce":
+                if isinstance(operation.result.type, TileType):
+                    self._anchor(operation.result)
+                self._reduces.append((operation, weight))
+            case _:
+                self._compute(operation, weight)
+
+    def _compute(self, operation: Operation, weight: int) -> None:
+        if len(operation.results) != 1 or not isinstance(operation.result.type, TileType):
+            return
+        tiles = [value for value in operation.operands if isinstance(value.type, TileType)]
+        if _is_cheap(operation) and all(value in self._cheap for value in tiles):
+            self._cheap.add(operation.result)
+        elif operation.name not in MOVES:
+            self._anchor(operation.result)
+            self._tie(operation.result, tiles, weight)
+        elif tiles[0] in self._cheap:
+            self._cheap.add(operation.result)
+
+    def _for(self, operation: Operation, weight: int) -> None:
+        (body,) = operation.regions
+        self.block(body, weight=weight * _LOOP_WEIGHT)
+        arguments = body.arguments[1:]
+        self._join(operation.results, arguments)
+        self._carry(operation.results, operation.operands[3:], weight)
+        self._carry(operation.results, body.terminator.operands, weight * _LOOP_WEIGHT)
+
+    def _while(self, operation: Operation, weight: int) -> None:
+        before, after = operation.regions
+        inner = weight * _LOOP_WEIGHT
+        self.block(before, weight=inner)
+        self.block(after, weight=inner)
+        self._join(operation.results, after.arguments)
+        self._carry(before.arguments, operation.operands, weight)
+        self._carry(before.arguments, after.terminator.operands, inner)
+        self._carry(operation.results, before.terminator.operands[1:], inner)
+
+    def _if(self, operation: Operation, weight: int) -> None:
+        for region in operation.regions:
+            self.block(region, weight=weight)
+        for result in operation.results:
+            if isinstance(result.type, TileType):
+                self._anchor(result)
+        for region in operation.regions:
+            self._carry(operation.results, region.terminator.operands, weight)
+
+    def _join(self, results: Iterable[Value], arguments: Iterable[Value]) -> None:
+        for result, argument in zip(results, arguments, strict=True):
+            if isinstance(result.type, TileType):
+                self._anchor(result)
+                self._union(argument, result)
+
+    def _carry(self, targets: Iterable[Value], values: Iterable[Value], weight: int) -> None:
+        for target, value in zip(targets, values, strict=True):
+            if isinstance(target.type, TileType):
+                self._tie(target, (value,), weight)
+
+    def _anchor(self, value: Value) -> None:
+        self._parent.setdefault(value, value)
+
+    def _find(self, value: Value) -> Value:
+        while self._parent[value] is not value:
+            self._parent[value] = self._parent[self._parent[value]]
+            value = self._parent[value]
+        return value
+
+    def _union(self, first: Value, second: Value) -> None:
+        self._parent[self._find(second)] = self._find(first)
+
+    def _tie(self, value: Value, operands: Iterable[Value], weight: int) -> None:
+        for operand in operands:
+            if operand in self._parent:
+                self._union(value, operand)
+            elif operand not in self._cheap:
+                self._wants.append((operand, value, weight))
+
+    def _want(self, value: Value, operands: Iterable[Value], weight: int) -> None:
+        self._wants += [(o, value, weight) for o in operands if o not in self._cheap]
+
+    def finish(self) -> LayoutGroups:
+        groups: dict[Value, Group] = {}
+        group_of: dict[Value, Group] = {}
+        for value in self._parent:
+            root = self._find(value)
+            if root not in groups:
+                assert isinstance(value.type, TileType)
+                groups[root] = Group(len(groups), value.type.shape)
+            groups[root].values.append(value)
+            group_of[value] = groups[root]
+        result = LayoutGroups(
+            tuple(groups.values()),
+            group_of,
+            self._definitions,
+            frozenset(self._cheap),
+            tuple(self._store_use(operation, weight) for operation, weight in self._stores),
+            tuple(operation for operation, _ in self._reduces),
+        )
+        self._connect(result)
+        return result
+
+    def _connect(self, result: LayoutGroups) -> None:
+        for operand, value, weight in self._wants:
+            origin = result.origin(operand)
+            user = result.group_of[value]
+            if origin is None:
+                continue
+            source = result.group_of[origin[0]]
+            if source is user and not origin[1]:
+                continue
+            use = Use(operand, user, weight)
+            user.operands.append(use)
+            source.users.append(use)
+        for operation, weight in self._loads:
+            group = result.group_of[operation.result]
+            tied = operation.operands[0] in result.group_of
+            access = Access.of(operation, self._axis_info)
+            group.accesses.append(AccessUse(operation, access, operation.result, tied, weight))
+        for store in result.stores:
+            origin = result.origin(store.value)
+            if origin is not None:
+                result.group_of[origin[0]].accesses.append(store)
+        for operation, weight in self._reduces:
+            origin = result.origin(operation.operands[0])
+            if origin is not None:
+                result.group_of[origin[0]].reductions.append((operation, weight))
+            if operation.result in result.group_of:
+                result.group_of[operation.result].reduced.append((operation, weight))
+
+    def _store_use(self, operation: Operation, weight: int) -> AccessUse:
+        pointer = operation.operands[0]
+        tied = pointer not in self._cheap
+        value = pointer if tied else operation.operands[1]
+        access = Access.of(operation, self._axis_info)
+        return AccessUse(operation, access, value, tied, weight)
+
+
+def _is_cheap(operation: Operation) -> bool:
+    if operation.name in ("div", "rem"):
+        return not element_dtype(operation.result.type).is_float
+    return operation.name in (*_CHEAP_SOURCES, *_CHEAP, *MOVES)

@@ -1,0 +1,108 @@
+"""Scheduled tile IR -> nothing, or an InternalCompilerError: the rules that only layouts bring.
+
+`ir.verifier` checks the IR itself. Here: every tile has a layout of the program's warps; an
+operation's tiles agree as its kind demands, so that emission never has to move data between threads
+but in `reduce` and `convert_layout`; and each of those has its place in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.errors import InternalCompilerError
+from tilewright_compiler.ir.core import Block, Module, Operation, Value
+from tilewright_compiler.ir.printer import print_module
+from tilewright_compiler.ir.types import TileType
+from tilewright_compiler.layout.convert import broadcast_sources, register_sources
+from tilewright_compiler.layout.linear import LinearLayout, log2
+from tilewright_compiler.schedule.allocate_shared import scratch_bytes
+
+_CONTROL = ("for", "while", "if", "yield", "condition", "return")  # types checked by ir.verifier
+
+
+def verify_scheduled(module: Module) -> None:
+    """Check the layouts and shared memory of a scheduled module; raises at the first violation."""
+    for operation, message in _complaints(module):
+        msg = f"invalid scheduled IR: {operation.name}: {message}"
+        error = InternalCompilerError(msg)
+        error.add_note(print_module(module, notes={operation: message}))
+        raise error
+
+
+def _complaints(module: Module) -> Iterator[tuple[Operation, str]]:
+    warp_bits = log2(module.signature.num_warps)
+    for operation in module.kernel.body.walk():
+        values = (*operation.results, *_arguments(operation.regions))
+        complaint = _tiles_complaint(values, warp_bits) or _operation_complaint(operation, module)
+        if complaint is not None:
+            yield operation, complaint
+
+
+def _arguments(regions: tuple[Block, ...]) -> Iterator[Value]:
+    for region in regions:
+        yield from region.arguments
+
+
+def _tiles_complaint(values: tuple[Value, ...], warp_bits: int) -> str | None:
+    for value in values:
+        if not isinstance(value.type, TileType):
+            continue
+        layout = value.type.layout
+        if layout is None:
+            return f"{value.type} has no layout"
+        if len(layout.warp) != warp_bits:
+            return f"{value.type}: the layout is for {layout.num_warps} warps"
+        if not layout.is_surjective:
+            return f"{value.type}: the layout does not hold every element"
+    return None
+
+
+def _operation_complaint(operation: Operation, module: Module) -> str | None:
+    tiles = [
+        value.type
+        for value in (*operation.operands, *operation.results)
+        if isinstance(value.type, TileType)
+    ]
+    if not tiles or operation.name in _CONTROL:
+        return None
+    layouts = [tile.layout for tile in tiles if tile.layout is not None]
+    if operation.name in ("reduce", "convert_layout"):
+        return _reduce_complaint(operation, layouts) or _scratch_complaint(operation, module)
+    if operation.name in ("expand_dims", "reshape", "transpose", "broadcast"):
+        return _move_complaint(operation, *layouts)
+    return None if len(set(layouts)) == 1 else "tiles of one operation have one layout"
+
+
+def _reduce_complaint(operation: Operation, layouts: list[LinearLayout]) -> str | None:
+    if operation.name != "reduce":
+        return None
+    axis: int = operation.attributes["axis"]
+    source, *results = layouts
+    if not source.is_separable(axis):
+        return f"{source} cannot be reduced along axis {axis}"
+    expected = source.slice(axis)
+    if results and results != [expected]:
+        return f"the result has layout {expected}"
+    return None
+
+
+def _scratch_complaint(operation: Operation, module: Module) -> str | None:
+    size = scratch_bytes(operation)
+    offset = operation.attributes.get("shared_offset")
+    if size == 0:
+        return None if offset is None else "needs no shared memory but has a shared_offset"
+    if offset is None:
+        return f"needs {size} bytes of shared memory and has no shared_offset"
+    total = module.attributes.get("shared_bytes", 0)
+    return None if offset + size <= total else f"ends beyond the module's {total} shared bytes"
+
+
+def _move_complaint(operation: Operation, source: LinearLayout, target: LinearLayout) -> str | None:
+    match operation.name:
+        case "expand_dims" | "reshape":
+            sources = register_sources(source.reshape(target.shape), target)
+        case "transpose":
+            sources = register_sources(source.transpose(operation.attributes["order"]), target)
+        case _:
+            sources = broadcast_sources(source, target)
+    return None if sources is not None else f"{source} to {target} would move data between threads"
