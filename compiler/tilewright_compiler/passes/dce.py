@@ -1,0 +1,197 @@
+"""Removes what nothing observable depends on, carried values and results of `if` included.
+
+Liveness starts at writes, calls and returned values and flows backwards over uses. A carried value
+is live only if its result is, or its argument is used by something live, so that a loop-carried
+value that feeds nothing but itself goes with all that computes it. Loops are taken to end: a loop
+without effects and without live results is removed.
+
+    for:    initial i -> argument i -> yield i -> result i       all four live together
+    while:  initial i -> before argument i, after's yield i      carried
+            condition operand j -> after argument j -> result j  passed
+    if:     yield i of both branches -> result i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
+from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
+from tilewright_compiler.ir.effects import may_write
+
+
+def dce(module: Module) -> Module:
+    """Return the module without dead operations, carried values and results."""
+    functions = {name: _remove_dead(function) for name, function in module.functions.items()}
+    return Module(functions, module.signature, dict(module.attributes))
+
+
+def _remove_dead(function: Function) -> Function:
+    liveness = _Liveness(function)
+    values: ValueMap = {}
+    body = _copy_block(
+        function.body,
+        values,
+        liveness,
+        function.body.arguments,
+        function.body.terminator.operands,
+    )
+    return Function(
+        function.name, body, function.result_types, function.is_kernel, function.location
+    )
+
+
+class _Liveness:
+    """The live values and operations of a function, found with a work list."""
+
+    def __init__(self, function: Function) -> None:
+        self.values: set[Value] = set()
+        self.operations: set[Operation] = set()
+        self._pending: list[Value] = []
+        # What must live when a value does.
+        self._demands: dict[Value, Callable[[], None]] = {}
+        for operation in function.body.walk():
+            self._index(operation)
+        for operation in function.body.walk():
+            if operation.name == "return" or may_write(operation):
+                self._need_operation(operation)
+        while self._pending:
+            demand = self._demands.get(self._pending.pop())
+            if demand is not None:
+                demand()
+
+    def _index(self, operation: Operation) -> None:
+        match operation.name:
+            case "for":
+                (body,) = operation.regions
+                carried = zip(
+                    operation.operands[3:],
+                    body.arguments[1:],
+                    body.terminator.operands,
+                    operation.results,
+                    strict=True,
+                )
+                self._join(operation, carried)
+            case "while":
+                before, after = operation.regions
+                carried_in = zip(
+                    operation.operands, before.arguments, after.terminator.operands, strict=True
+                )
+                self._join(operation, carried_in)
+                passed = zip(
+                    before.terminator.operands[1:],
+                    after.arguments,
+                    operation.results,
+                    strict=True,
+                )
+                self._join(operation, passed)
+            case "if":
+                then, other = (region.terminator.operands for region in operation.regions)
+                self._join(operation, zip(then, other, operation.results, strict=True))
+            case _:
+                for result in operation.results:
+                    self._demands[result] = lambda: self._need_operation(operation)
+
+    def _join(self, operation: Operation, groups: Iterable[tuple[Value, ...]]) -> None:
+        """Make the arguments and results in each group demand the whole group."""
+        own = set(operation.results)
+        own.update(argument for region in operation.regions for argument in region.arguments)
+        for group in groups:
+
+            def demand(group: tuple[Value, ...] = group) -> None:
+                self._need_operation(operation)
+                for value in group:
+                    self._need(value)
+
+            for value in group:
+                if value in own:
+                    self._demands[value] = demand
+
+    def _need(self, value: Value) -> None:
+        if value not in self.values:
+            self.values.add(value)
+            self._pending.append(value)
+
+    def _need_operation(self, operation: Operation) -> None:
+        if operation in self.operations:
+            return
+        self.operations.add(operation)
+        for value in _always_needed(operation):
+            self._need(value)
+
+
+def _always_needed(operation: Operation) -> Sequence[Value]:
+    """Return the values that a live operation needs whatever of it is used."""
+    match operation.name:
+        case "for":
+            return operation.operands[:3]
+        case "while":
+            return operation.regions[0].terminator.operands[:1]
+        case _:
+            return operation.operands
+
+
+def _copy_block(
+    block: Block,
+    values: ValueMap,
+    liveness: _Liveness,
+    arguments: Sequence[Value],
+    ends: Sequence[Value],
+) -> Block:
+    """Copy the live operations, with these arguments and these operands of the terminator."""
+    copy = Block(tuple(Value(argument.type, argument.name) for argument in arguments))
+    values.update(zip(arguments, copy.arguments, strict=True))
+    builder = Builder(copy)
+    for operation in block.operations[:-1]:
+        if operation in liveness.operations:
+            _copy_live(operation, values, liveness, builder)
+    terminator = replace(block.terminator, operands=tuple(ends))
+    copy_operation(terminator, values, builder)
+    return copy
+
+
+def _copy_live(
+    operation: Operation, values: ValueMap, liveness: _Liveness, builder: Builder
+) -> None:
+    """Copy a live operation without its dead carried values and results."""
+
+    def live(group: Sequence[Value], witnesses: Sequence[Value]) -> tuple[Value, ...]:
+        """Return the values of `group` whose counterparts among `witnesses` live."""
+        pairs = zip(group, witnesses, strict=True)
+        return tuple(value for value, witness in pairs if witness in liveness.values)
+
+    results, operands = operation.results, operation.operands
+    regions: list[Block] = []
+    match operation.name:
+        case "for":
+            (body,) = operation.regions
+            operands = (*operands[:3], *live(operands[3:], results))
+            arguments = (body.arguments[0], *live(body.arguments[1:], results))
+            ends = live(body.terminator.operands, results)
+            regions = [_copy_block(body, values, liveness, arguments, ends)]
+            results = live(results, results)
+        case "while":
+            before, after = operation.regions
+            carried, passed = before.arguments, after.arguments
+            operands = live(operands, carried)
+            condition, *forwarded = before.terminator.operands
+            ends = (condition, *live(forwarded, passed))
+            regions = [
+                _copy_block(before, values, liveness, live(carried, carried), ends),
+                _copy_block(
+                    after,
+                    values,
+                    liveness,
+                    live(passed, passed),
+                    live(after.terminator.operands, carried),
+                ),
+            ]
+            results = live(results, passed)
+        case "if":
+            regions = [
+                _copy_block(region, values, liveness, (), live(region.terminator.operands, results))
+                for region in operation.regions
+            ]
+            results = live(results, results)
+    copy_operation(replace(operation, operands=operands, results=results), values, builder, regions)
