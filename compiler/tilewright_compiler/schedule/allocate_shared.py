@@ -114,10 +114,11 @@ def _aligned(size: int) -> int:
 
 
 def _too_large(operation: Operation, size: int) -> KernelValueError:
+    shape = shape_of(operation.operands[0].type)
     msg = (
-        f"{operation.name} of {shape_of(operation.operands[0].type)} needs {size} bytes of shared
-        memory, " f"{size - SHARED_LIMIT_BYTES} more than the {SHARED_LIMIT_BYTES} that every GPU
-        has; " "use smaller block sizes"
+        f"{operation.name} of a tile of shape {shape} needs {size} bytes of shared memory, "
+        f"{size - SHARED_LIMIT_BYTES} more than the {SHARED_LIMIT_BYTES} that every GPU has; "
+        "use smaller block sizes"
     )
     return KernelValueError(msg, (operation.location,) if operation.location else ())
 

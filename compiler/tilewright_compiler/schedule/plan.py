@@ -1,4 +1,4 @@
-"""Tile IR -> scheduled tile IR: the steps of the schedule in order, and the check of what they made."""
+"""Tile IR -> scheduled tile IR: the steps of the schedule in order, and a check of the outcome."""
 
 from __future__ import annotations
 

@@ -7,9 +7,7 @@
 | store | pointer, value, [mask i1] | lanes whose mask is false write nothing |
 
 `load` and `store` have the attributes `cache` ("" or a PTX cache operator) and `eviction` ("" or
-"evict_first", "evict_last"). On tiles the schedule adds `vector` and `axis`: each thread moves
-`vector` elements that are contiguous along `axis` and aligned together,
-`layout.access.vector_groups`.
+"evict_first", "evict_last").
 """
 
 from __future__ import annotations
@@ -53,21 +51,10 @@ def _verify_store(operation: Operation) -> str | None:
     return _verify_access(operation.operands[0].type, operation.operands[1].type, mask)
 
 
-_HINTS = ("cache", "eviction")
-_VECTOR = ("vector", "axis")  # set by the schedule
-
 SPECS = (
     OperationSpec("addptr", (2, 2), verify=_verify_addptr),
+    OperationSpec("load", (1, 3), ("cache", "eviction"), Effect.READ, verify=_verify_load),
     OperationSpec(
-        "load", (1, 3), _HINTS, Effect.READ, verify=_verify_load, optional_attributes=_VECTOR
-    ),
-    OperationSpec(
-        "store",
-        (2, 3),
-        _HINTS,
-        Effect.WRITE,
-        results=0,
-        verify=_verify_store,
-        optional_attributes=_VECTOR,
+        "store", (2, 3), ("cache", "eviction"), Effect.WRITE, results=0, verify=_verify_store
     ),
 )
