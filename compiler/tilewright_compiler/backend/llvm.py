@@ -56,8 +56,8 @@ def _attach_target(module: ir.Module, request: Request) -> None:
     # The path of libdevice is this machine's: it is attached here so that the text is the same
     # everywhere.
     target = (
-        f'#nvvm.target<O = 3, chip = "{request.chip}", features = "{request.features}", '
-        f"link = [{json.dumps(request.libdevice)}]>"
+        f'#nvvm.target<O = {request.level}, chip = "{request.chip}", '
+        f'features = "{request.features}", link = [{json.dumps(request.libdevice)}]>'
     )
     for operation in module.body.operations:
         if operation.operation.name == "gpu.module":

@@ -13,6 +13,7 @@ from tilewright.errors import InternalCompilerError
 from tilewright_compiler.backend.worker import DEFAULT_TIMEOUT_S, POOL, Request, WorkerPool
 from tilewright_compiler.capabilities import BASELINE, PtxFlavor
 from tilewright_compiler.ir.stages import MlirText, Ptx
+from tilewright_compiler.options import DEFAULT, CompileOptions
 from tilewright_compiler.toolchain import find_toolchain
 
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)$", re.MULTILINE)
@@ -24,6 +25,7 @@ def lower_to_ptx(
     mlir: MlirText,
     *,
     flavor: PtxFlavor = BASELINE,
+    options: CompileOptions = DEFAULT,
     pool: WorkerPool = POOL,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> Ptx:
@@ -34,7 +36,11 @@ def lower_to_ptx(
     installed.
     """
     request = Request(
-        mlir.text, str(flavor.target), flavor.features, str(find_toolchain().libdevice)
+        text=mlir.text,
+        chip=str(flavor.target),
+        features=flavor.features,
+        libdevice=str(find_toolchain().libdevice),
+        level=options.llvm_level,
     )
     try:
         text = pool.translate(request, timeout_s=timeout_s)

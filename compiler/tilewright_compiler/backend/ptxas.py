@@ -1,7 +1,7 @@
 """PTX to cubin with the pinned ptxas, and what it says of registers, spills and trouble.
 
-The flags are fixed: ptxas is byte-deterministic only with the same ones, so none depends on a
-debug switch.
+ptxas is byte-deterministic under equal flags only, so none of them depends on a debug switch. The
+disassembler, which is optional, stands here too.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tilewright.abi.target import Target
 from tilewright.errors import InternalCompilerError
 from tilewright_compiler.backend.ptx import parse_ptx
 from tilewright_compiler.ir.stages import Cubin, Ptx
-from tilewright_compiler.toolchain import find_toolchain
+from tilewright_compiler.options import DEFAULT, CompileOptions
+from tilewright_compiler.toolchain import NVDISASM, find_file, find_toolchain
 
-FLAGS = ("-v", "-O3")
 DEFAULT_TIMEOUT_S = 600.0
 _MAX_MESSAGE = 4000
 
@@ -29,7 +29,13 @@ _COMPILE_TIME = re.compile(r"^.*Compile time = .*\n", re.MULTILINE)
 _WARNING = re.compile(r"^.*(?:warning\s*:|\(C75\d\d\)).*$", re.MULTILINE)
 
 
-def assemble(ptx: Ptx | str, target: Target, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Cubin:
+def assemble(
+    ptx: Ptx | str,
+    target: Target,
+    *,
+    options: CompileOptions = DEFAULT,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> Cubin:
     """Assemble PTX for `target`.
 
     Raises InternalCompilerError when ptxas refuses, crashes or does not finish; ToolchainError
@@ -41,9 +47,11 @@ def assemble(ptx: Ptx | str, target: Target, *, timeout_s: float = DEFAULT_TIMEO
         source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(parsed.text, encoding="utf-8")
         # Relative names: the command line is recorded in the cubin, and must not name this machine.
+        # -v always: later versions of ptxas record their flags in the cubin.
         command = [
             str(find_toolchain().ptxas),
-            *FLAGS,
+            "-v",
+            f"-O{options.ptxas_level}",
             f"-arch={target}",
             source.name,
             "-o",
@@ -67,6 +75,30 @@ def assemble(ptx: Ptx | str, target: Target, *, timeout_s: float = DEFAULT_TIMEO
             raise InternalCompilerError(msg)
         data = result.read_bytes()
     return _cubin(data, log, entry=parsed.entry, target=target)
+
+
+def disassemble(data: bytes) -> str:
+    """Return the SASS of a cubin.
+
+    Raises ToolchainError when the optional disassembler is not installed, InternalCompilerError
+    when it refuses the cubin.
+    """
+    tool = find_file(NVDISASM, "bin/nvdisasm")
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        path = Path(folder, "kernel.cubin")
+        path.write_bytes(data)
+        done = subprocess.run(
+            [str(tool), "-c", "-ndf", path.name],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=DEFAULT_TIMEOUT_S,
+            check=False,
+        )
+    if done.returncode != 0:
+        msg = f"nvdisasm refused the cubin: {done.stderr.strip()[:_MAX_MESSAGE]}"
+        raise InternalCompilerError(msg)
+    return done.stdout
 
 
 def _cubin(data: bytes, log: str, *, entry: str, target: Target) -> Cubin:

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from dataclasses import asdict, dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tilewright.errors import InternalCompilerError
 
@@ -38,12 +38,13 @@ _PROGRAM = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One translation: MLIR text, LLVM's chip and feature names, and where libdevice is."""
+    """One translation: MLIR text, LLVM's chip, features and level, and where libdevice is."""
 
     text: str
     chip: str
     features: str
     libdevice: str
+    level: int = 3
 
 
 class Worker:
@@ -183,19 +184,19 @@ POOL = WorkerPool()
 atexit.register(POOL.close)
 
 
-def frame(message: dict[str, str]) -> bytes:
+def frame(message: dict[str, Any]) -> bytes:
     """Return a message as bytes: length, then JSON."""
     payload = json.dumps(message).encode()
     return struct.pack(">I", len(payload)) + payload
 
 
-def read_message(stream: BinaryIO) -> dict[str, str] | None:
+def read_message(stream: BinaryIO) -> dict[str, Any] | None:
     """Read one message; None when the stream ends."""
     head = stream.read(4)
     if len(head) < 4:
         return None
     (length,) = struct.unpack(">I", head)
-    message: dict[str, str] = json.loads(stream.read(length))
+    message: dict[str, Any] = json.loads(stream.read(length))
     return message
 
 

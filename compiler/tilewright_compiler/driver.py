@@ -1,0 +1,140 @@
+"""What the runtime and the factory call: compile a kernel, interpret it, or show a stage of it.
+
+The border of the compiler: an exception that is not one of ours becomes an InternalCompilerError
+that names the kernel and the signature.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+
+from tilewright.abi import keys
+from tilewright.abi.signature import KernelSignature
+from tilewright.abi.target import Target
+from tilewright.errors import ArgumentError, InternalCompilerError, TilewrightError
+from tilewright.language.kernel import Kernel
+from tilewright_compiler.backend.ptxas import disassemble
+from tilewright_compiler.capabilities import BASELINE, TARGETS
+from tilewright_compiler.frontend.lower import lower_kernel
+from tilewright_compiler.interpret import tile
+from tilewright_compiler.ir.core import Module
+from tilewright_compiler.options import DEFAULT, CompileOptions
+from tilewright_compiler.pipeline import (
+    CompiledKernel,
+    Store,
+    compile_signature,
+    schedule_signature,
+)
+from tilewright_compiler.snapshots import STAGES, Snapshots
+from tilewright_compiler.toolchain import compiler_fingerprint, toolchain_id
+
+_EARLY_STAGES = ("tile", "optimized", "scheduled", "mlir")
+
+
+def compile_kernel(
+    kernel: Kernel,
+    signature: KernelSignature,
+    targets: Sequence[Target],
+    *,
+    store: Store | None = None,
+    options: CompileOptions = DEFAULT,
+) -> CompiledKernel:
+    """Compile a kernel for one signature and these targets; `store` caches PTX and cubins.
+
+    Raises CompileError, UnsupportedTargetError, ToolchainError or InternalCompilerError.
+    """
+    with _border(kernel, signature):
+        return compile_signature(kernel, signature, targets=targets, store=store, options=options)
+
+
+def interpret_kernel(
+    kernel: Kernel,
+    signature: KernelSignature,
+    *,
+    grid: tuple[int, int, int],
+    arguments: Mapping[str, tile.Argument],
+) -> None:
+    """Run a kernel on NumPy arrays, in place. `arguments` are the run-time parameters by name.
+
+    Raises CompileError, ArgumentError, LaunchError or InterpreterError.
+    """
+    with _border(kernel, signature):
+        tile.run(_tile_module(kernel, signature), grid=grid, arguments=arguments)
+
+
+def build_key(source_key: str, target: Target | None, options: CompileOptions = DEFAULT) -> str:
+    """Return the key of a blob that this compiler would make; with no target, of the PTX."""
+    fingerprint = f"{compiler_fingerprint()} {options}"
+    return keys.build_key(source_key, str(target or "ptx"), toolchain_id(), fingerprint)
+
+
+def show(
+    kernel: Kernel,
+    signature: KernelSignature,
+    stage: str,
+    *,
+    targets: Sequence[Target] = tuple(TARGETS),
+    options: CompileOptions = DEFAULT,
+) -> str:
+    """Return the text of a stage of STAGES; `targets` are for sass (the first) and resources."""
+    if stage not in STAGES:
+        msg = f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}"
+        raise ArgumentError(msg)
+    if stage == "source":
+        return "\n".join(inspect.getsource(member.fn) for member in kernel.closure())
+    with _border(kernel, signature):
+        snapshots = Snapshots()
+        if stage in _EARLY_STAGES:
+            schedule_signature(kernel, signature, snapshots=snapshots)
+            return snapshots.text(stage)
+        wanted = {"ptx": (), "sass": tuple(targets[:1])}.get(stage, tuple(targets))
+        compiled = compile_signature(
+            kernel, signature, targets=wanted, options=options, snapshots=snapshots
+        )
+    if stage == "ptx":
+        return compiled.ptx
+    if stage == "sass":
+        return disassemble(compiled.cubins[str(wanted[0])].data)
+    return _resources(compiled)
+
+
+def _resources(compiled: CompiledKernel) -> str:
+    """Return what each cubin takes and how long each phase took, as two tables."""
+    abi = compiled.abi
+    lines = [
+        f"{compiled.name} {compiled.signature}",
+        f"entry {abi.entry}, {abi.num_threads} threads, {abi.shared_bytes} bytes of shared memory, "
+        f"writes {', '.join(abi.writes) or 'nothing'}, PTX {BASELINE.target}",
+        "",
+        f"{'target':<10}{'registers':>10}{'spills':>8}{'stack':>7}{'bytes':>8}",
+    ]
+    lines += [
+        f"{name:<10}{cubin.registers:>10}{cubin.spill_bytes:>8}{cubin.stack_bytes:>7}"
+        f"{len(cubin.data):>8}"
+        for name, cubin in compiled.cubins.items()
+    ]
+    lines += ["", f"{'phase':<16}{'ms':>8}"]
+    lines += [f"{phase.name:<16}{phase.seconds * 1e3:>8.1f}" for phase in compiled.phases]
+    return "\n".join(lines) + "\n"
+
+
+@lru_cache(maxsize=256)
+def _tile_module(kernel: Kernel, signature: KernelSignature) -> Module:
+    return lower_kernel(kernel, signature)
+
+
+@contextmanager
+def _border(kernel: Kernel, signature: KernelSignature) -> Iterator[None]:
+    try:
+        yield
+    except (TilewrightError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        msg = (
+            f"the compiler failed on kernel {kernel.qualified_name} {signature} with "
+            f"{type(error).__name__}: {error}\n  kernel: {kernel.location.render()}"
+        )
+        raise InternalCompilerError(msg) from error

@@ -1,0 +1,187 @@
+"""A kernel and a signature to PTX and cubins: the whole way on one page.
+
+Two content caches stand behind it. The frontend and the passes always run; what they give is the
+key of the PTX, and the PTX is the key of each cubin. So a change of the compiler that leaves a
+kernel's PTX the same assembles nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilewright.abi.arguments import LaunchAbi, launch_abi
+from tilewright.abi.signature import KernelSignature
+from tilewright.abi.target import Target
+from tilewright.errors import UnsupportedTargetError
+from tilewright.language.kernel import Kernel
+from tilewright_compiler.analysis.alias import written_arguments
+from tilewright_compiler.backend.cubin import check_cubin
+from tilewright_compiler.backend.ptx import lower_to_ptx, parse_ptx
+from tilewright_compiler.backend.ptxas import assemble
+from tilewright_compiler.capabilities import BASELINE, PtxFlavor, capabilities_of
+from tilewright_compiler.emit.module import emit_module
+from tilewright_compiler.frontend.lower import lower_kernel
+from tilewright_compiler.ir.core import Module
+from tilewright_compiler.ir.printer import print_module
+from tilewright_compiler.ir.stages import Cubin, Ptx
+from tilewright_compiler.ir.verifier import verify
+from tilewright_compiler.options import DEFAULT, CompileOptions
+from tilewright_compiler.passes import optimize
+from tilewright_compiler.schedule.plan import schedule_module
+from tilewright_compiler.snapshots import Phase, Snapshots
+from tilewright_compiler.toolchain import emitter_fingerprint, ptxas_id
+
+
+class Store(Protocol):
+    """A content cache. It may lose entries, and must not return bytes that were not put."""
+
+    def get(self, key: str) -> bytes | None:
+        """Return what was put under `key`, or None."""
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep `value` under `key`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """A kernel for one signature: how to launch it, its PTX, its cubins by target."""
+
+    name: str
+    signature: KernelSignature
+    abi: LaunchAbi
+    ptx: str
+    cubins: dict[str, Cubin]
+    phases: tuple[Phase, ...] = ()
+
+
+def compile_signature(
+    kernel: Kernel,
+    signature: KernelSignature,
+    *,
+    targets: Sequence[Target],
+    store: Store | None = None,
+    options: CompileOptions = DEFAULT,
+    snapshots: Snapshots | None = None,
+) -> CompiledKernel:
+    """Compile a kernel for one signature; with no targets, to PTX only.
+
+    Raises CompileError for a wrong kernel, UnsupportedTargetError for an unknown target or too much
+    shared memory, InternalCompilerError for a fault of ours.
+    """
+    record = snapshots or Snapshots()
+    module = schedule_signature(kernel, signature, snapshots=record)
+    abi = _abi(module)
+    for target in targets:
+        _check_shared_memory(kernel, abi, target)
+    ptx = _ptx(module, options=options, store=store, record=record)
+    record.record("ptx", lambda: ptx.text)
+    cubins = {
+        str(target): _cubin(ptx, target, options=options, store=store, record=record)
+        for target in targets
+    }
+    for target in targets:
+        check_cubin(cubins[str(target)].data, target=target, abi=abi)
+    return CompiledKernel(kernel.qualified_name, signature, abi, ptx.text, cubins, record.phases)
+
+
+def schedule_signature(
+    kernel: Kernel, signature: KernelSignature, *, snapshots: Snapshots
+) -> Module:
+    """Return the scheduled module of a kernel: the stages that run on every machine the same."""
+    with snapshots.phase("frontend"):
+        tile = lower_kernel(kernel, signature)
+        verify(tile)
+    snapshots.record("tile", lambda: print_module(tile))
+    with snapshots.phase("passes"):
+        optimized = optimize(tile)
+        verify(optimized)
+    snapshots.record("optimized", lambda: print_module(optimized))
+    with snapshots.phase("schedule"):
+        scheduled = schedule_module(optimized)
+        verify(scheduled)
+    snapshots.record("scheduled", lambda: print_module(scheduled))
+    snapshots.record("mlir", lambda: emit_module(scheduled).text)
+    return scheduled
+
+
+def _abi(module: Module) -> LaunchAbi:
+    return launch_abi(
+        module.signature,
+        entry=module.kernel.name,
+        shared_bytes=module.attributes.get("shared_bytes", 0),
+        writes=written_arguments(module),
+    )
+
+
+def _check_shared_memory(kernel: Kernel, abi: LaunchAbi, target: Target) -> None:
+    limit = capabilities_of(target).shared_bytes
+    if abi.shared_bytes > limit:
+        msg = (
+            f"kernel {kernel.qualified_name} needs {abi.shared_bytes} bytes of shared memory, and "
+            f"{target} runs on devices that have {limit}; make its tiles smaller"
+        )
+        raise UnsupportedTargetError(msg)
+
+
+def _ptx(module: Module, *, options: CompileOptions, store: Store | None, record: Snapshots) -> Ptx:
+    flavor: PtxFlavor = BASELINE
+    key = _key("ptx", print_module(module), emitter_fingerprint(), str(flavor), str(options))
+    found = None if store is None else store.get(key)
+    if found is not None:
+        record.cached("ptx")
+        return parse_ptx(found.decode())
+    with record.phase("emit"):
+        mlir = emit_module(module)
+    with record.phase("ptx"):
+        ptx = lower_to_ptx(mlir, flavor=flavor, options=options)
+    if store is not None:
+        store.put(key, ptx.text.encode())
+    return ptx
+
+
+def _cubin(
+    ptx: Ptx, target: Target, *, options: CompileOptions, store: Store | None, record: Snapshots
+) -> Cubin:
+    name = f"ptxas {target}"
+    key = _key("cubin", ptx.text, ptxas_id(), str(target), str(options))
+    found = None if store is None else store.get(key)
+    if found is not None:
+        record.cached(name)
+        return _unpack_cubin(found, target)
+    with record.phase(name):
+        cubin = assemble(ptx, target, options=options)
+    if store is not None:
+        store.put(key, _pack_cubin(cubin))
+    return cubin
+
+
+def _key(*parts: str) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(b"%d:" % len(data))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _pack_cubin(cubin: Cubin) -> bytes:
+    head = {
+        "entry": cubin.entry,
+        "registers": cubin.registers,
+        "spill_bytes": cubin.spill_bytes,
+        "stack_bytes": cubin.stack_bytes,
+        "static_shared_bytes": cubin.static_shared_bytes,
+        "warnings": list(cubin.warnings),
+        "log": cubin.log,
+    }
+    return json.dumps(head).encode() + b"\n" + cubin.data
+
+
+def _unpack_cubin(packed: bytes, target: Target) -> Cubin:
+    head, _, data = packed.partition(b"\n")
+    fields = json.loads(head)
+    return Cubin(data=data, target=target, **{**fields, "warnings": tuple(fields["warnings"])})
