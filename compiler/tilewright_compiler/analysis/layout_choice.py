@@ -181,14 +181,15 @@ class _Chooser:
             if self._groups.origin(store.value) is None:  # cheap: as the pointer likes it
                 yield store.operation, self._preferred(store.access)[0]
         for operation in self._groups.reduces:
-            operand = operation.operands[0]
-            axis = operation.attributes["axis"]
-            natural = self._natural(operand)
-            if natural is None:
-                shape = shape_of(operand.type)
-                yield operation, reduction_layout(shape, axis, num_warps=self._num_warps)
-            else:
-                yield operation, self._working_layout(operation, natural)
+            yield operation, self._reduce_layout(operation)
+
+    def _reduce_layout(self, operation: Operation) -> LinearLayout:
+        (operand,) = operation.operands
+        natural = self._natural(operand)
+        if natural is not None:
+            return self._working_layout(operation, natural)
+        axis: int = operation.attributes["axis"]
+        return reduction_layout(shape_of(operand.type), axis, num_warps=self._num_warps)
 
     def _working_layout(self, operation: Operation, layout: LinearLayout) -> LinearLayout:
         """Return the layout in which to reduce: the operand's own if it can be reduced."""

@@ -24,22 +24,6 @@ def vector_width(layout: LinearLayout, axis: int, *, limit: int) -> int:
     return width
 
 
-def vector_groups(layout: LinearLayout, axis: int, *, vector: int) -> tuple[tuple[int, ...], ...]:
-    """Return the registers of each access of `vector` elements, in address order along `axis`.
-
-    Registers that only replicate others are left out. `vector` is at most `vector_width`.
-    """
-    units = axis_units(layout.shape, axis)[: log2(vector)]
-    steps = [1 << layout.register.index(unit) for unit in units]
-    free = layout.free.register
-    inside = sum(steps)
-    return tuple(
-        tuple(first | gf2.apply(steps, i) for i in range(vector))
-        for first in range(layout.num_registers)
-        if not first & (inside | free)
-    )
-
-
 def sectors(
     layout: LinearLayout, axis: int, *, vector: int, contiguity: int, size_bytes: int
 ) -> int:
