@@ -1,0 +1,10 @@
+"""What each function of the language builds, one file for each file of `tilewright.language`.
+
+Importing the package fills the registry.
+"""
+
+from __future__ import annotations
+
+from tilewright_compiler.frontend.builtins import math, memory, program, reduce, shape
+
+__all__ = ["math", "memory", "program", "reduce", "shape"]

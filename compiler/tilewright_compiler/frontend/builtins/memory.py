@@ -1,0 +1,108 @@
+"""Loads and stores: masks, fill values and stored values come to the pointer's shape and dtype."""
+
+from __future__ import annotations
+
+import tilewright.language as tl
+from tilewright.abi.dtypes import int1
+from tilewright.errors import KernelTypeError
+from tilewright_compiler.frontend import convert
+from tilewright_compiler.frontend.builtins import arguments
+from tilewright_compiler.frontend.builtins.registry import implements
+from tilewright_compiler.frontend.infer_types import tile_of
+from tilewright_compiler.frontend.operands import NONE, Constant, Operand, describe
+from tilewright_compiler.frontend.operators import is_pointer
+from tilewright_compiler.frontend.scope import Scope
+from tilewright_compiler.ir.core import Value
+from tilewright_compiler.ir.types import ScalarType, element_dtype, shape_of
+
+_LOAD_CACHE = ("", ".ca", ".cg", ".cv")
+_STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
+_EVICTION = ("", "evict_first", "evict_last")
+
+
+@implements(tl.load)
+def load(
+    scope: Scope,
+    pointer: Operand,
+    mask: Operand,
+    other: Operand,
+    cache_modifier: Operand,
+    eviction_policy: Operand,
+) -> Operand:
+    """Build a load; without `other` masked lanes are 0."""
+    address = _pointer(pointer, "tl.load")
+    dtype, shape = element_dtype(address.type), shape_of(address.type)
+    operands = [address]
+    condition = _mask(scope, mask, shape, "tl.load")
+    if condition is not None:
+        operands.append(condition)
+    if other != NONE:
+        if mask == NONE:
+            msg = "`other` of tl.load is the value of masked lanes, but there is no mask"
+            raise KernelTypeError(msg)
+        number = convert.as_number(scope, other, dtype, "`other` of tl.load")
+        fill = convert.broadcast(scope, number, shape, "`other` of tl.load")
+        if condition is not None:
+            operands.append(fill)
+    return scope.builder.value(
+        "load",
+        operands,
+        tile_of(shape, ScalarType(dtype)),
+        cache=arguments.choice(cache_modifier, "`cache_modifier` of tl.load", _LOAD_CACHE).lstrip(
+            "."
+        ),
+        eviction=arguments.choice(eviction_policy, "`eviction_policy` of tl.load", _EVICTION),
+    )
+
+
+@implements(tl.store)
+def store(
+    scope: Scope,
+    pointer: Operand,
+    value: Operand,
+    mask: Operand,
+    cache_modifier: Operand,
+    eviction_policy: Operand,
+) -> None:
+    """Build a store of the value cast to the pointer's element type."""
+    address = _pointer(pointer, "tl.store")
+    shape = shape_of(address.type)
+    number = convert.as_number(scope, value, element_dtype(address.type), "`value` of tl.store")
+    operands = [address, convert.broadcast(scope, number, shape, "`value` of tl.store")]
+    condition = _mask(scope, mask, shape, "tl.store")
+    if condition is not None:
+        operands.append(condition)
+    scope.builder.create(
+        "store",
+        operands,
+        cache=arguments.choice(cache_modifier, "`cache_modifier` of tl.store", _STORE_CACHE).lstrip(
+            "."
+        ),
+        eviction=arguments.choice(eviction_policy, "`eviction_policy` of tl.store", _EVICTION),
+    )
+
+
+def _pointer(operand: Operand, what: str) -> Value:
+    if isinstance(operand, Value) and is_pointer(operand):
+        return operand
+    msg = f"`pointer` of {what} is a pointer or a tile of pointers, got {describe(operand)}"
+    raise KernelTypeError(msg)
+
+
+def _mask(scope: Scope, operand: Operand, shape: tuple[int, ...], what: str) -> Value | None:
+    """Return the mask in the pointer's shape; None for no mask and for True."""
+    if isinstance(operand, Constant) and (operand.value is None or operand.value is True):
+        return None
+    is_bool = (
+        isinstance(operand, Value)
+        and element_dtype(operand.type) == int1
+        and not is_pointer(operand)
+    ) or (isinstance(operand, Constant) and isinstance(operand.value, bool))
+    if not is_bool:
+        msg = (
+            f"`mask` of {what} is a bool or a tile of bools, got {describe(operand)}; compare with"
+            " != 0"
+        )
+        raise KernelTypeError(msg)
+    condition = convert.as_number(scope, operand, int1, f"`mask` of {what}")
+    return convert.broadcast(scope, condition, shape, f"`mask` of {what}")

@@ -1,0 +1,77 @@
+"""Which implementation belongs to which stub of the language, and how a call is bound to it.
+
+Signature and defaults are read from the stub alone; an implementation takes the scope and then the
+stub's parameters, each as an operand. That they agree is checked when the implementation registers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tilewright.errors import KernelTypeError
+from tilewright_compiler.frontend.operands import NONE, Constant, Operand
+from tilewright_compiler.frontend.scope import Scope
+
+Stub = Callable[..., Any]
+Implementation = Callable[..., Operand | None]
+F = TypeVar("F", bound=Implementation)
+
+_IMPLEMENTATIONS: dict[Stub, Implementation] = {}
+
+
+def implements(stub: Stub) -> Callable[[F], F]:
+    """Register what a stub builds; its parameters after the scope must be the stub's."""
+
+    def register(implementation: F) -> F:
+        expected = parameters_of(stub)
+        found = parameters_of(implementation)[1:]
+        assert found == expected, (
+            f"{stub.__name__} has the parameters {expected}, its implementation {found}"
+        )
+        assert stub not in _IMPLEMENTATIONS, f"{stub.__name__} is implemented twice"
+        _IMPLEMENTATIONS[stub] = implementation
+        return implementation
+
+    return register
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[tuple[str, str], ...]:
+    """Return names and kinds of a function's parameters."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple((parameter.name, parameter.kind.description) for parameter in parameters)
+
+
+def is_implemented(stub: Stub) -> bool:
+    """Return whether an implementation is registered."""
+    return stub in _IMPLEMENTATIONS
+
+
+def call(
+    scope: Scope,
+    stub: Stub,
+    name: str,
+    positional: tuple[Operand, ...],
+    keywords: dict[str, Operand],
+) -> Operand:
+    """Build a call of a function of the language."""
+    result = _IMPLEMENTATIONS[stub](scope, **bind(stub, name, positional, keywords))
+    return NONE if result is None else result
+
+
+def bind(
+    stub: Stub, name: str, positional: tuple[Operand, ...], keywords: dict[str, Operand]
+) -> dict[str, Operand]:
+    """Return the arguments by the stub's parameters, defaults filled in."""
+    signature = inspect.signature(stub)
+    try:
+        bound = signature.bind(*positional, **keywords)
+    except TypeError as error:
+        listed = ", ".join(signature.parameters)
+        msg = f"{name}({listed}): {error}"
+        raise KernelTypeError(msg) from error
+    return {
+        parameter.name: bound.arguments.get(parameter.name, Constant(parameter.default))
+        for parameter in signature.parameters.values()
+    }

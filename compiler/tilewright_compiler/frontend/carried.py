@@ -1,0 +1,242 @@
+"""Loop-carried variables: which change in a body, with what type, and how the body closes.
+
+The type of a carried variable is that of its value before the loop, and the body must keep it. A
+number before the loop has no dtype yet: it first gets the one it would take alone, and if the body
+gives another one that the number can take, the body is lowered again with that (`total = 0` becomes
+f32 when the body adds floats). A name that the body assigns without changing it, as under a
+compile-time `if` that is false, is not carried.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.errors import KernelTypeError
+from tilewright_compiler.frontend import convert
+from tilewright_compiler.frontend.constants import weak_dtype
+from tilewright_compiler.frontend.infer_types import describe_mismatch, join_leaves, takes_dtype
+from tilewright_compiler.frontend.operands import (
+    Constant,
+    Operand,
+    describe,
+    flatten,
+    have_same_structure,
+    is_same,
+    rebuild,
+)
+from tilewright_compiler.frontend.scope import Scope, Undefined, Variable
+from tilewright_compiler.ir.core import Block, Value
+from tilewright_compiler.ir.types import ScalarType, Type
+
+# A number may go from i32 to i64, to a float, to a tile; a type that still changes never settles.
+_MAX_TYPE_CHANGES = 3
+
+
+@dataclass(slots=True)
+class Leaf:
+    """One value carried around the loop; `changes` counts how often a number got another type."""
+
+    initial: Operand
+    type: Type
+    changes: int = 0
+
+
+@dataclass(slots=True)
+class Carried:
+    """The carried variables of one loop.
+
+    A name maps to one entry for each leaf of its operand, None for a leaf that stays as it is.
+    """
+
+    entries: dict[str, Variable]
+    leaves: dict[str, list[Leaf | None]]
+    lost: dict[str, str] = field(default_factory=dict)
+
+    def all_leaves(self) -> list[Leaf]:
+        """Return the leaves that are carried, in order."""
+        return [leaf for leaves in self.leaves.values() for leaf in leaves if leaf is not None]
+
+    def arguments(self) -> tuple[Value, ...]:
+        """Return fresh block arguments, named after their variables."""
+        return tuple(
+            Value(leaf.type, name)
+            for name, leaves in self.leaves.items()
+            for leaf in leaves
+            if leaf is not None
+        )
+
+    def initial_values(self, scope: Scope) -> list[Value]:
+        """Build the values with which the loop is entered."""
+        return [convert.as_type(scope, leaf.initial, leaf.type) for leaf in self.all_leaves()]
+
+    def bind(self, scope: Scope, values: Iterable[Value]) -> None:
+        """Give each carried variable its value in a region, or after the loop."""
+        remaining = iter(values)
+        for name, leaves in self.leaves.items():
+            entry = self.entries[name]
+            assert not isinstance(entry.operand, Undefined)
+            items = [
+                original if leaf is None else next(remaining)
+                for original, leaf in zip(flatten(entry.operand), leaves, strict=True)
+            ]
+            operand = rebuild(entry.operand, iter(items))
+            scope.variables[name] = Variable(operand, entry.location, entry.is_constexpr)
+        for name, reason in self.lost.items():
+            scope.undefine(name, reason)
+
+    def close(self, scope: Scope, arguments: Sequence[Value]) -> list[Value] | None:
+        """Return what the body yields, or None if types changed and it must be lowered again."""
+        leaves = self.all_leaves()
+        own_argument = {id(leaf): value for leaf, value in zip(leaves, arguments, strict=True)}
+        changes = [leaf.changes for leaf in leaves]
+        finals: list[tuple[Leaf, Operand]] = []
+        for name in list(self.leaves):
+            final = scope.variables[name]
+            if isinstance(final.operand, Undefined):
+                self.lost[name] = final.operand.reason
+                del self.leaves[name]
+            else:
+                finals.extend(self._pair(name, final))
+        # Numbers that the body left alone are not carried, so that they stay known at compile time.
+        constant = {
+            id(leaf)
+            for leaf, operand in finals
+            if operand is own_argument[id(leaf)] and isinstance(leaf.initial, Constant)
+        }
+        for entry in self.leaves.values():
+            entry[:] = [None if id(leaf) in constant else leaf for leaf in entry]
+        remaining = self.all_leaves()
+        if len(remaining) != len(leaves) or [leaf.changes for leaf in remaining] != changes:
+            return None
+        return [convert.as_type(scope, operand, leaf.type) for leaf, operand in finals]
+
+    def _pair(self, name: str, final: Variable) -> list[tuple[Leaf, Operand]]:
+        entry = self.entries[name]
+        assert not isinstance(entry.operand, Undefined)
+        assert not isinstance(final.operand, Undefined)
+        if not have_same_structure(entry.operand, final.operand):
+            raise _mismatch(name, entry, final, "a tuple keeps its length")
+        pairs = []
+        leaves = zip(self.leaves[name], flatten(entry.operand), flatten(final.operand), strict=True)
+        for leaf, original, operand in leaves:
+            if leaf is not None:
+                _settle(name, leaf, entry, final, operand)
+                pairs.append((leaf, operand))
+            elif not is_same(original, operand):
+                remedy = (
+                    "a name annotated tl.constexpr changes only in tl.static_range"
+                    if entry.is_constexpr
+                    else describe_mismatch(original, operand)
+                )
+                raise _mismatch(name, entry, final, remedy)
+        return pairs
+
+
+def carried_variables(scope: Scope, body: Sequence[ast.stmt], loop_variable: str | None) -> Carried:
+    """Return the variables that have a value here and that a statement of the body assigns."""
+    entries: dict[str, Variable] = {}
+    leaves: dict[str, list[Leaf | None]] = {}
+    for name in assigned_names(body):
+        variable = scope.variables.get(name)
+        if variable is None or isinstance(variable.operand, Undefined) or name == loop_variable:
+            continue
+        entries[name] = variable
+        leaves[name] = [
+            None if variable.is_constexpr else _leaf(operand)
+            for operand in flatten(variable.operand)
+        ]
+    return Carried(entries, leaves)
+
+
+def assigned_names(statements: Sequence[ast.stmt]) -> list[str]:
+    """Return the names that statements assign, in order of their first assignment."""
+    names: dict[str, None] = {}
+
+    class Visitor(ast.NodeVisitor):
+        def visit_Name(self, node: ast.Name) -> None:
+            if isinstance(node.ctx, ast.Store):
+                names.setdefault(node.id)
+
+    for statement in statements:
+        Visitor().visit(statement)
+    return list(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What a loop still carries, and the values that took the place of what it does not."""
+
+    initial: list[Value]
+    yielded: list[Value]
+    replaced: dict[Value, Value]
+    dropped: tuple[Value | None, ...]
+
+    def after(self, results: Sequence[Value]) -> list[Value]:
+        """Return the value after the loop of each variable that was to be carried."""
+        remaining = iter(results)
+        return [next(remaining) if value is None else value for value in self.dropped]
+
+
+def drop_unchanged(
+    regions: Sequence[Block], yielded: Sequence[Value], initial: Sequence[Value]
+) -> Remaining:
+    """Stop carrying values that the last region yields as it got them: the initial ones serve as
+    well.
+
+    The regions have no terminators yet, and the carried values are the last arguments of each.
+    """
+    arguments = [region.arguments[len(region.arguments) - len(initial) :] for region in regions]
+    stays = [a is not y for a, y in zip(arguments[-1], yielded, strict=True)]
+    replaced: dict[Value, Value] = {}
+    for region, carried in zip(regions, arguments, strict=True):
+        replaced.update(
+            (a, i) for a, i, stay in zip(carried, initial, stays, strict=True) if not stay
+        )
+        region.arguments = tuple(a for a in region.arguments if a not in replaced)
+    for region in regions:
+        for operation in region.walk():
+            operation.operands = tuple(replaced.get(value, value) for value in operation.operands)
+    return Remaining(
+        [i for i, stay in zip(initial, stays, strict=True) if stay],
+        [replaced.get(y, y) for y, stay in zip(yielded, stays, strict=True) if stay],
+        replaced,
+        tuple(None if stay else i for i, stay in zip(initial, stays, strict=True)),
+    )
+
+
+def _leaf(operand: Operand) -> Leaf | None:
+    if isinstance(operand, Value):
+        return Leaf(operand, operand.type)
+    if isinstance(operand, Constant) and isinstance(operand.value, bool | int | float):
+        return Leaf(operand, ScalarType(weak_dtype(operand.value)))
+    return None
+
+
+def _settle(name: str, leaf: Leaf, entry: Variable, final: Variable, operand: Operand) -> None:
+    """Check that the body keeps a leaf's type, or give a number the type that the body wants."""
+    if isinstance(operand, Value) and operand.type == leaf.type:
+        return
+    if (
+        isinstance(operand, Constant)
+        and isinstance(operand.value, bool | int | float)
+        and takes_dtype(operand.value, leaf.type)
+    ):
+        return
+    joined = join_leaves(leaf.initial, operand) if isinstance(leaf.initial, Constant) else None
+    if joined is None or leaf.changes == _MAX_TYPE_CHANGES:
+        raise _mismatch(name, entry, final, describe_mismatch(leaf.initial, operand))
+    leaf.type = joined
+    leaf.changes += 1
+
+
+def _mismatch(name: str, entry: Variable, final: Variable, remedy: str) -> KernelTypeError:
+    assert not isinstance(entry.operand, Undefined)
+    assert not isinstance(final.operand, Undefined)
+    msg = (
+        f"`{name}` is {describe(entry.operand)} before the loop (line {entry.location.line}) and "
+        f"{describe(final.operand)} at the end of its body (line {final.location.line}); "
+        f"it must keep one type: {remedy}"
+    )
+    return KernelTypeError(msg)

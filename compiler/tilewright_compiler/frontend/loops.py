@@ -1,0 +1,264 @@
+"""`for` over a range, unrolled `tl.static_range`, and `while`.
+
+A run-time `for` counts upwards in one integer type; a negative step, which must be known at compile
+time, counts the distance from the start instead. A run-time step is taken to be positive. The loop
+variable has no value after the loop, because the loop may not have run.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import tilewright.language as tl
+from tilewright.abi.dtypes import DType, int1, int64
+from tilewright.errors import KernelSyntaxError, KernelTypeError, KernelValueError
+from tilewright_compiler.frontend import convert, operators
+from tilewright_compiler.frontend.builtins import arguments, registry
+from tilewright_compiler.frontend.carried import (
+    Carried,
+    assigned_names,
+    carried_variables,
+    drop_unchanged,
+)
+from tilewright_compiler.frontend.expressions import evaluate, evaluate_arguments
+from tilewright_compiler.frontend.infer_types import common_dtype, shape_of_operand
+from tilewright_compiler.frontend.operands import (
+    NONE,
+    Constant,
+    FunctionReference,
+    Operand,
+    describe,
+    is_number,
+)
+from tilewright_compiler.frontend.scope import Scope, Undefined, Variable
+from tilewright_compiler.ir.core import Value
+
+Execute = Callable[[Scope, Sequence[ast.stmt]], None]
+
+MAX_UNROLLED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    start: Operand
+    end: Operand
+    step: Operand
+    num_stages: int | None
+
+
+def execute_for(scope: Scope, node: ast.For, execute: Execute) -> None:
+    """Lower a `for` statement."""
+    if not isinstance(node.target, ast.Name):
+        msg = f"the variable of a `for` is one name, got `{ast.unparse(node.target)}`"
+        raise KernelSyntaxError(msg)
+    with scope.at(node.iter):
+        function, bounds = _range(scope, node.iter)
+    if function is tl.static_range:
+        _unroll(scope, node, node.target.id, bounds, execute)
+    else:
+        _count(scope, node, node.target.id, bounds, execute)
+
+
+def _range(scope: Scope, node: ast.expr) -> tuple[object, _Range]:
+    callee = evaluate(scope, node.func) if isinstance(node, ast.Call) else None
+    ranges = (builtins.range, tl.range, tl.static_range)
+    if not isinstance(callee, FunctionReference) or callee.function not in ranges:
+        msg = (
+            "a `for` runs over range(...), tl.range(...) or tl.static_range(...), got "
+            f"`{ast.unparse(node)}`; to go through a tuple, index it with the variable of a "
+            "tl.static_range"
+        )
+        raise KernelSyntaxError(msg)
+    assert isinstance(node, ast.Call)
+    positional, keywords = evaluate_arguments(scope, node)
+    if callee.function is builtins.range and keywords:
+        msg = "range takes no keyword arguments; tl.range has options"
+        raise KernelTypeError(msg)
+    # Python's range means tl.range, and has no signature to ask for.
+    stub = tl.static_range if callee.function is tl.static_range else tl.range
+    given = registry.bind(stub, callee.name, positional, keywords)
+    start, end = given["start"], given["end"]
+    if end == NONE:
+        start, end = Constant(0), start
+    bounds = _Range(start, end, given["step"], _stages(given.get("num_stages", NONE)))
+    for operand, what in ((start, "start"), (end, "end"), (bounds.step, "step")):
+        dtype = common_dtype((operand,), f"the {what} of {callee.name}")
+        if dtype.is_float or dtype == int1 or shape_of_operand(operand):
+            msg = f"the {what} of {callee.name} is an integer, got {describe(operand)}"
+            raise KernelTypeError(msg)
+    if isinstance(bounds.step, Constant) and bounds.step.value == 0:
+        msg = f"the step of {callee.name} is 0; the loop would not end"
+        raise KernelValueError(msg)
+    return stub, bounds
+
+
+def _stages(operand: Operand) -> int | None:
+    if operand == NONE:
+        return None
+    stages = arguments.integer(operand, "`num_stages` of tl.range")
+    if stages < 1:
+        msg = f"`num_stages` of tl.range is at least 1, got {stages}"
+        raise KernelValueError(msg)
+    return stages
+
+
+def _unroll(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Execute) -> None:
+    numbers = []
+    for operand, what in ((bounds.start, "start"), (bounds.end, "end"), (bounds.step, "step")):
+        if not isinstance(operand, Constant) or not isinstance(operand.value, int):
+            msg = (
+                f"the {what} of tl.static_range is known at compile time, got {describe(operand)};"
+                " use range"
+            )
+            raise KernelTypeError(msg)
+        numbers.append(operand.value)
+    indices = builtins.range(*numbers)
+    if len(indices) > MAX_UNROLLED:
+        msg = (
+            f"tl.static_range of {len(indices)} iterations; at most {MAX_UNROLLED} are unrolled, "
+            "use range"
+        )
+        raise KernelValueError(msg)
+    enclosing = scope.enclosing
+    scope.enclosing = (*enclosing, f"the tl.static_range loop at line {node.lineno}")
+    for index in indices:
+        with scope.at(node.target):
+            scope.assign(name, Constant(index))
+        execute(scope, node.body)
+    scope.enclosing = enclosing
+
+
+def _count(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Execute) -> None:
+    description = f"the `for` loop at line {node.lineno}"
+    with scope.at(node.iter):
+        counter = _counter(scope, bounds)
+    carried = carried_variables(scope, node.body, name)
+    while True:
+        index = Value(counter.lower.type, name if counter.start is None else f"{name}_distance")
+        arguments = carried.arguments()
+        with scope.nested(description, (index, *arguments)) as body:
+            carried.bind(scope, arguments)
+            with scope.at(node.target):
+                scope.assign(name, _counted(scope, counter, index))
+            execute(scope, node.body)
+            yielded = carried.close(scope, arguments)
+        if yielded is not None:
+            break
+    initial = carried.initial_values(scope)
+    remaining = drop_unchanged((body.block,), yielded, initial)
+    with scope.filling(body.block):
+        scope.builder.create("yield", remaining.yielded)
+    loop = scope.builder.create(
+        "for",
+        (counter.lower, counter.upper, counter.step, *remaining.initial),
+        [value.type for value in remaining.initial],
+        (body.block,),
+    )
+    if bounds.num_stages is not None:
+        loop.attributes["num_stages"] = bounds.num_stages
+    _leave(scope, node.body, carried, remaining.after(loop.results), description)
+    with scope.at(node.target) as location:
+        reason = (
+            f"is the variable of {description} and has no value after it; copy it to a variable "
+            "set before"
+        )
+        scope.variables[name] = Variable(Undefined(reason), location)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    """What the operation counts. With a `start`, the distance from there downwards."""
+
+    lower: Value
+    upper: Value
+    step: Value
+    start: Value | None = None
+
+
+def _counter(scope: Scope, bounds: _Range) -> _Counter:
+    dtype = common_dtype((bounds.start, bounds.end, bounds.step), "range")
+    is_reversed = is_number(bounds.step) and _is_negative(bounds.step)
+    if is_reversed and dtype.kind == "uint":
+        dtype = int64  # the distance is negative when there is nothing to do
+    start, end = _bound(scope, bounds.start, dtype), _bound(scope, bounds.end, dtype)
+    if not is_reversed:
+        return _Counter(start, end, _bound(scope, bounds.step, dtype))
+    distance = operators.elementwise(scope, "sub", (start, end), dtype, "range")
+    step = _bound(scope, operators.negate(scope, bounds.step), dtype)
+    return _Counter(convert.constant(scope, 0, dtype), distance, step, start)
+
+
+def _counted(scope: Scope, counter: _Counter, index: Value) -> Value:
+    if counter.start is None:
+        return index
+    dtype = common_dtype((index,), "range")
+    return operators.elementwise(scope, "sub", (counter.start, index), dtype, "range")
+
+
+def _bound(scope: Scope, operand: Operand, dtype: DType) -> Value:
+    return convert.as_number(scope, operand, dtype, "range")
+
+
+def _is_negative(operand: Operand) -> bool:
+    return isinstance(operand, Constant) and isinstance(operand.value, int) and operand.value < 0
+
+
+def execute_while(scope: Scope, node: ast.While, execute: Execute) -> None:
+    """Lower a `while` statement."""
+    description = f"the `while` loop at line {node.lineno}"
+    carried = carried_variables(scope, node.body, None)
+    while True:
+        tested, passed = carried.arguments(), carried.arguments()
+        with scope.nested(description, tested) as before:
+            carried.bind(scope, tested)
+            with scope.at(node.test):
+                condition = operators.truth(scope, evaluate(scope, node.test), "`while`")
+                if condition == Constant(True):
+                    msg = "this `while` never ends: its condition is true at compile time"
+                    raise KernelValueError(msg)
+        if isinstance(condition, Constant):
+            return
+        with scope.nested(description, passed) as after:
+            carried.bind(scope, passed)
+            execute(scope, node.body)
+            yielded = carried.close(scope, passed)
+        if yielded is not None:
+            break
+    initial = carried.initial_values(scope)
+    remaining = drop_unchanged((before.block, after.block), yielded, initial)
+    with scope.filling(before.block):
+        scope.builder.create(
+            "condition", (remaining.replaced.get(condition, condition), *before.block.arguments)
+        )
+    with scope.filling(after.block):
+        scope.builder.create("yield", remaining.yielded)
+    loop = scope.builder.create(
+        "while",
+        remaining.initial,
+        [value.type for value in remaining.initial],
+        (before.block, after.block),
+    )
+    _leave(scope, node.body, carried, remaining.after(loop.results), description)
+
+
+def _leave(
+    scope: Scope,
+    body: Sequence[ast.stmt],
+    carried: Carried,
+    values: Sequence[Value],
+    description: str,
+) -> None:
+    """Set the variables after a loop: results for the carried ones, no value for the body's own."""
+    carried.bind(scope, values)
+    for name in assigned_names(body):
+        if name not in carried.entries:
+            reason = (
+                f"has a value only inside {description}, which may not run; assign it before the "
+                "loop"
+            )
+            location = scope.builder.location
+            assert location is not None, "statements are lowered at their location"
+            scope.variables[name] = Variable(Undefined(reason), location)

@@ -1,0 +1,172 @@
+"""What an expression of a kernel stands for while it is lowered.
+
+A run-time quantity is an `ir.Value`; everything else is known now and never reaches the IR: a
+`Constant` (a number stays a Python number, and takes a dtype only when it meets a run-time value),
+a tuple of operands, or something to call. One closed union, so that every consumer states what it
+takes and `describe` can name the rest in a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from tilewright.abi.dtypes import DType
+from tilewright.abi.signature import ConstexprValue
+from tilewright.language.kernel import Kernel
+from tilewright_compiler.ir.core import Value
+from tilewright_compiler.ir.types import PointerType, TileType, Type
+
+Number = bool | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value known at compile time."""
+
+    value: ConstexprValue
+
+
+@dataclass(frozen=True, slots=True)
+class TupleOperand:
+    """A Python tuple of operands; also what a shape or a list display becomes."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReference:
+    """A kernel named inside a kernel: called, it becomes a function of the module."""
+
+    kernel: Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionReference:
+    """A function of the tile language, or a Python builtin that the language gives a meaning."""
+
+    function: Callable[..., Any]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MethodReference:
+    """A method of a tile, scalar or number, such as `x.to`, not yet called."""
+
+    name: str
+    receiver: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A module of the tile language, such as `tl`."""
+
+    module: ModuleType
+
+
+@dataclass(frozen=True, slots=True)
+class SliceAll:
+    """The `:` of a subscript."""
+
+
+Operand = (
+    Value
+    | Constant
+    | TupleOperand
+    | KernelReference
+    | FunctionReference
+    | MethodReference
+    | Namespace
+    | SliceAll
+)
+
+NONE = Constant(None)
+
+
+def is_number(operand: Operand) -> bool:
+    """Return whether this is a compile-time number (or bool)."""
+    return isinstance(operand, Constant) and isinstance(operand.value, bool | int | float)
+
+
+def is_same(left: Operand, right: Operand) -> bool:
+    """Return whether two operands are the same SSA value or equal constants of one type."""
+    match left, right:
+        case Constant(value=a), Constant(value=b):
+            # repr tells 0.0 from -0.0 and makes one NaN equal to itself.
+            return type(a) is type(b) and repr(a) == repr(b)
+        case TupleOperand(items=a), TupleOperand(items=b):
+            return len(a) == len(b) and all(is_same(x, y) for x, y in zip(a, b, strict=True))
+        case KernelReference(kernel=a), KernelReference(kernel=b):
+            return a is b
+        case FunctionReference(function=a), FunctionReference(function=b):
+            return a is b
+        case MethodReference(name=a, receiver=x), MethodReference(name=b, receiver=y):
+            return a == b and is_same(x, y)
+        case Namespace(module=a), Namespace(module=b):
+            return a is b
+        case _:
+            return left is right
+
+
+def flatten(operand: Operand) -> Iterator[Operand]:
+    """Yield the leaves of nested tuples from left to right."""
+    if isinstance(operand, TupleOperand):
+        for item in operand.items:
+            yield from flatten(item)
+    else:
+        yield operand
+
+
+def rebuild(template: Operand, leaves: Iterator[Operand]) -> Operand:
+    """Return `template` with its leaves replaced in order: the inverse of `flatten`."""
+    if isinstance(template, TupleOperand):
+        return TupleOperand(tuple(rebuild(item, leaves) for item in template.items))
+    return next(leaves)
+
+
+def have_same_structure(left: Operand, right: Operand) -> bool:
+    """Return whether both are nested tuples of one form, so that `flatten` pairs their leaves."""
+    if isinstance(left, TupleOperand) and isinstance(right, TupleOperand):
+        return len(left.items) == len(right.items) and all(
+            have_same_structure(a, b) for a, b in zip(left.items, right.items, strict=True)
+        )
+    return not isinstance(left, TupleOperand) and not isinstance(right, TupleOperand)
+
+
+def describe_type(type_: Type) -> str:
+    """Return a type in the words of the language, such as `f32 tile [64, 32]`."""
+    if isinstance(type_, TileType):
+        shape = ", ".join(map(str, type_.shape))
+        if isinstance(type_.element, PointerType):
+            return f"tile [{shape}] of pointers to {type_.element.dtype}"
+        return f"{type_.element} tile [{shape}]"
+    if isinstance(type_, PointerType):
+        return f"pointer to {type_.dtype}"
+    return f"{type_} scalar"
+
+
+def describe(operand: Operand) -> str:
+    """Return what an operand is, in the words of the language, for messages."""
+    match operand:
+        case Value(type=type_):
+            return describe_type(type_)
+        case Constant(value=value):
+            if value is None:
+                return "None"
+            if isinstance(value, DType):
+                return f"dtype {value}"
+            return f"constexpr {value!r}"
+        case TupleOperand(items=items):
+            return f"tuple ({', '.join(map(describe, items))})"
+        case KernelReference(kernel=kernel):
+            return f"kernel `{kernel.name}`"
+        case FunctionReference(name=name):
+            return f"function `{name}`"
+        case MethodReference(name=name):
+            return f"method `.{name}`"
+        case Namespace(module=module):
+            return f"module `{module.__name__}`"
+        case SliceAll():
+            return "slice `:`"

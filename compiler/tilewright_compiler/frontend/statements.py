@@ -1,0 +1,146 @@
+"""Statements of a kernel, lowered in order: assignment, `if`, loops, return.
+
+An `if` on a compile-time condition chooses now and never lowers the other branch, as the author of
+a specialised kernel expects; any other `if` becomes an operation whose branches are joined.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from tilewright.errors import KernelSyntaxError, KernelTypeError
+from tilewright_compiler.frontend import loops, operators
+from tilewright_compiler.frontend.expressions import BINARY_SYMBOLS, evaluate, names_constexpr
+from tilewright_compiler.frontend.joins import merge_variables
+from tilewright_compiler.frontend.operands import (
+    NONE,
+    Constant,
+    FunctionReference,
+    KernelReference,
+    Namespace,
+    Operand,
+    TupleOperand,
+    describe,
+    flatten,
+)
+from tilewright_compiler.frontend.scope import Scope
+from tilewright_compiler.ir.core import Value
+
+
+def execute(scope: Scope, statements: Sequence[ast.stmt]) -> None:
+    """Lower statements until the end or a `return`."""
+    for statement in statements:
+        if scope.result is not None:
+            return
+        with scope.at(statement):
+            _execute(scope, statement)
+
+
+def _execute(scope: Scope, statement: ast.stmt) -> None:
+    match statement:
+        case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
+            return
+        case ast.Expr(value=value):
+            evaluate(scope, value)
+        case ast.Assign(targets=targets, value=value):
+            operand = _storable(evaluate(scope, value))
+            for target in targets:
+                _assign(scope, target, operand)
+        case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value):
+            # The target's own node is in store context; reading it is a lookup all the same.
+            current = evaluate(scope, ast.copy_location(ast.Name(name, ast.Load()), target))
+            result = operators.binary(
+                scope, BINARY_SYMBOLS[type(op)], current, evaluate(scope, value)
+            )
+            scope.assign(name, result)
+        case ast.AnnAssign(
+            target=ast.Name(id=name), annotation=annotation, value=ast.expr() as value
+        ):
+            _assign_constexpr(scope, name, annotation, value)
+        case ast.If():
+            _execute_if(scope, statement)
+        case ast.For():
+            loops.execute_for(scope, statement, execute)
+        case ast.While():
+            loops.execute_while(scope, statement, execute)
+        case ast.Return(value=value):
+            _execute_return(scope, value)
+        case _:
+            msg = (
+                f"`{ast.unparse(statement).splitlines()[0]}` is not a statement of the tile "
+                "language"
+            )
+            raise KernelSyntaxError(msg)
+
+
+def _storable(operand: Operand) -> Operand:
+    for leaf in flatten(operand):
+        if not isinstance(leaf, Value | Constant | KernelReference | FunctionReference | Namespace):
+            msg = f"{describe(leaf)} cannot be kept in a variable; write it where it is used"
+            raise KernelTypeError(msg)
+    return operand
+
+
+def _assign(scope: Scope, target: ast.expr, operand: Operand) -> None:
+    with scope.at(target):
+        match target:
+            case ast.Name(id=name):
+                scope.assign(name, operand)
+            case ast.Tuple(elts=targets) | ast.List(elts=targets):
+                if not isinstance(operand, TupleOperand) or len(operand.items) != len(targets):
+                    msg = f"{len(targets)} names cannot be unpacked from {describe(operand)}"
+                    raise KernelTypeError(msg)
+                for element, item in zip(targets, operand.items, strict=True):
+                    _assign(scope, element, item)
+            case _:
+                msg = (
+                    f"cannot assign to `{ast.unparse(target)}`: tiles are values without places; "
+                    "write to "
+                    "memory with tl.store, or choose lane by lane with tl.where"
+                )
+                raise KernelSyntaxError(msg)
+
+
+def _assign_constexpr(scope: Scope, name: str, annotation: ast.expr, value: ast.expr) -> None:
+    if not names_constexpr(scope, annotation):
+        msg = (
+            f"`{ast.unparse(annotation)}` is not an annotation of the tile language: only "
+            "tl.constexpr is; "
+            "choose a dtype with .to(...)"
+        )
+        raise KernelSyntaxError(msg)
+    operand = evaluate(scope, value)
+    for leaf in flatten(operand):
+        if isinstance(leaf, Value):
+            msg = (
+                f"`{name}` is annotated tl.constexpr, but its value is known only at run time: "
+                f"{describe(leaf)}"
+            )
+            raise KernelTypeError(msg)
+    scope.assign(name, operand, is_constexpr=True)
+
+
+def _execute_if(scope: Scope, statement: ast.If) -> None:
+    with scope.at(statement.test):
+        condition = operators.truth(scope, evaluate(scope, statement.test), "`if`")
+    if isinstance(condition, Constant):
+        execute(scope, statement.body if condition.value else statement.orelse)
+        return
+    description = f"the `if` at line {statement.lineno}, whose condition is known only at run time"
+    with scope.nested(description) as then:
+        execute(scope, statement.body)
+    with scope.nested(description) as otherwise:
+        execute(scope, statement.orelse)
+    merge_variables(scope, condition, then, otherwise)
+
+
+def _execute_return(scope: Scope, value: ast.expr | None) -> None:
+    if scope.enclosing:
+        msg = (
+            f"`return` inside {scope.enclosing[-1]}: a function returns at its end, or in both "
+            "branches of a "
+            "compile-time `if`; assign the result to a variable, or put the rest under an `if`"
+        )
+        raise KernelSyntaxError(msg)
+    scope.result = NONE if value is None else evaluate(scope, value)
