@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tilewright_compiler.analysis.axis_info import AxisInfo
 from tilewright_compiler.layout import gf2
-from tilewright_compiler.layout.access import vector_groups, vector_width
-from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.layout.access import axis_units, vector_width
+from tilewright_compiler.layout.linear import LinearLayout, log2
 
 MAX_VECTOR_BYTES = 16
 
@@ -52,7 +52,7 @@ def plan_access(
         return SCALAR
     vector = widths[axis]
     return AccessPlan(
-        groups=vector_groups(layout, axis, vector=vector),
+        groups=_groups(layout, axis, vector),
         sources=_sources(layout),
         mask_is_uniform=mask is None or vector == 1 or mask.constancy[axis] >= vector,
     )
@@ -61,6 +61,18 @@ def plan_access(
 def _longest(pointer: AxisInfo, axis: int, size_bytes: int) -> int:
     aligned = pointer.divisibility[axis] // size_bytes
     return min(pointer.contiguity[axis], max(1, aligned), MAX_VECTOR_BYTES // size_bytes)
+
+
+def _groups(layout: LinearLayout, axis: int, vector: int) -> tuple[tuple[int, ...], ...]:
+    """Return the registers of each vector, in order of address; replicas are left out."""
+    units = axis_units(layout.shape, axis)[: log2(vector)]
+    steps = [1 << layout.register.index(unit) for unit in units]
+    skipped = sum(steps) | layout.free.register
+    return tuple(
+        tuple(first | gf2.apply(steps, index) for index in range(vector))
+        for first in range(layout.num_registers)
+        if not first & skipped
+    )
 
 
 def _sources(layout: LinearLayout) -> tuple[int, ...]:

@@ -9,10 +9,9 @@ from typing import assert_never
 from tilewright_compiler.emit.indices import add_or_xor
 from tilewright_compiler.emit.kernel import Emit, Fragment, KernelEmitter, layout_of
 from tilewright_compiler.emit.lanes import shuffle
-from tilewright_compiler.emit.shared import size_in_shared
 from tilewright_compiler.emit.types import element_text
 from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.ir.types import ElementType, element_type
+from tilewright_compiler.ir.types import ElementType, element_bytes, element_type
 from tilewright_compiler.layout.convert import (
     Identity,
     LaneSelect,
@@ -30,7 +29,7 @@ def _emit_convert_layout(emitter: KernelEmitter, operation: Operation) -> None:
     plan = plan_conversion(
         layout_of(operand.type),
         layout_of(operation.result.type),
-        size_bytes=size_in_shared(element),
+        size_bytes=element_bytes(element),
     )
     match plan:
         case Identity():

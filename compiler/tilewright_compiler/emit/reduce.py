@@ -13,9 +13,8 @@ from tilewright.errors import InternalCompilerError
 from tilewright_compiler.emit.arithmetic import binary
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter, layout_of
 from tilewright_compiler.emit.lanes import shuffle
-from tilewright_compiler.emit.shared import size_in_shared
 from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.ir.types import TileType, element_dtype, element_type
+from tilewright_compiler.ir.types import TileType, element_bytes, element_dtype, element_type
 from tilewright_compiler.layout.reduce import combine_order, plan_reduce
 
 _COMBINE = {"sum": "add", "max": "max", "min": "min"}
@@ -25,7 +24,7 @@ def _emit_reduce(emitter: KernelEmitter, operation: Operation) -> None:
     (operand,) = operation.operands
     element, dtype, text = element_type(operand.type), element_dtype(operand.type), emitter.text
     plan = plan_reduce(
-        layout_of(operand.type), operation.attributes["axis"], size_bytes=size_in_shared(element)
+        layout_of(operand.type), operation.attributes["axis"], size_bytes=element_bytes(element)
     )
     result_type = operation.result.type
     if isinstance(result_type, TileType) and result_type.layout != plan.result:

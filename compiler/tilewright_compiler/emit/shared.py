@@ -15,7 +15,7 @@ from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import POINTER, SHARED_POINTER, dtype_text, memory_dtype
 from tilewright_compiler.emit.vectors import extract_elements, insert_elements
 from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.ir.types import ElementType, PointerType, TileType
+from tilewright_compiler.ir.types import ElementType, PointerType, TileType, element_bytes
 from tilewright_compiler.layout.convert import plan_conversion
 from tilewright_compiler.layout.reduce import plan_reduce
 from tilewright_compiler.layout.shared import SharedAccess, SharedExchange
@@ -23,11 +23,6 @@ from tilewright_compiler.layout.shared import SharedAccess, SharedExchange
 SYMBOL = "tilewright_shared"
 
 ByteRange = tuple[int, int]
-
-
-def size_in_shared(element: ElementType) -> int:
-    """Return the bytes of an element in shared memory: a pointer is 8, a bool 1."""
-    return 8 if isinstance(element, PointerType) else element.dtype.size_bytes
 
 
 class SharedMemory:
@@ -131,7 +126,7 @@ def _scratch_bytes(operation: Operation) -> int:
     source, target = operation.operands[0].type, operation.result.type
     assert isinstance(source, TileType), "only tiles are exchanged"
     assert source.layout is not None, "only scheduled modules have offsets"
-    size_bytes = size_in_shared(source.element)
+    size_bytes = element_bytes(source)
     if operation.name == "reduce":
         axis = operation.attributes["axis"]
         return plan_reduce(source.layout, axis, size_bytes=size_bytes).scratch_bytes
