@@ -72,15 +72,24 @@ class _Chooser:
         self._layouts: dict[Group, LinearLayout] = {}
 
     def run(self) -> LayoutChoice:
-        order = sorted(
-            self._groups.groups,
-            key=lambda group: (-group.size, -_traffic(group), group.index),
-        )
-        for group in order:
+        left = list(self._groups.groups)
+        while left:
+            group = max(left, key=self._urgency)
+            left.remove(group)
             candidates = dict.fromkeys(self._candidates(group))
             self._layouts[group] = min(candidates, key=lambda layout: self._cost(group, layout))
         homes = {value: self._layouts[g] for g in self._groups.groups for value in g.values}
         return LayoutChoice(self._groups, homes, dict(self._operations()))
+
+    def _urgency(self, group: Group) -> tuple[int, int, int, int]:
+        """Order groups: large ones, then those that move much, then those next to decided ones."""
+        traffic = sum(use.weight * use.access.bytes for use in group.accesses)
+        decided = [use for use in group.users if use.group in self._layouts]
+        given = [use for use in group.operands if self._natural(use.operand) is not None]
+        reduced = [
+            operation for operation, _ in group.reduced if self._given_by_reduction(operation)
+        ]
+        return group.size, traffic, len(decided) + len(given) + len(reduced), -group.index
 
     # Candidates
 
@@ -225,10 +234,6 @@ def reduction_layout(shape: tuple[int, ...], axis: int, *, num_warps: int) -> Li
     return blocked(
         shape, (axis, *others), vector=1, num_warps=num_warps, warp_order=(*others, axis)
     )
-
-
-def _traffic(group: Group) -> int:
-    return sum(use.weight * use.access.bytes for use in group.accesses)
 
 
 def _cost_of_value(value: Value, source: LinearLayout, target: LinearLayout) -> int:
