@@ -1,0 +1,145 @@
+"""One declared entry becomes its PTX and cubins, in a worker process and with three caches.
+
+An entry's record is kept under the build keys of all its blobs, so an unchanged compiler and kernel
+need not even run the frontend; under it are the compiler's own caches (scheduled IR to PTX, PTX to
+cubin), which outlive changes of the compiler that leave the PTX equal. A record is one file, so a
+group of blobs is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.abi.arguments import LaunchAbi
+from tilewright.abi.signature import KernelSignature
+from tilewright.abi.target import Target
+from tilewright.errors import TilewrightError
+from tilewright_compiler.driver import build_key, compile_kernel
+from tilewright_compiler.ir.stages import Cubin
+from tilewright_release.signatures import load_kernel
+from tilewright_release.stage_cache import StageCache
+
+_RECORD_SCHEMA = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildTask:
+    """What a worker process needs to build one entry."""
+
+    root: Path
+    cache: Path
+    reference: str
+    source_key: str
+    signature: KernelSignature
+    targets: tuple[Target, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltEntry:
+    """An entry with all its blobs. `seconds` is what building it took when it was built."""
+
+    source_key: str
+    abi: LaunchAbi
+    ptx: str
+    cubins: tuple[Cubin, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """What a worker says of a task: `stages` PTX texts and cubins were made, not found.
+
+    `error` holds the text of a TilewrightError, empty when the entry was built.
+    """
+
+    source_key: str
+    seconds: float
+    stages: int
+    error: str = ""
+
+
+def build_entry(task: BuildTask) -> BuildReport:
+    """Build one entry and keep its record in the cache; called in a worker process."""
+    stages = StageCache(task.cache, "stages")
+    start = time.perf_counter()
+    try:
+        kernel = load_kernel(task.reference, root=task.root)
+        compiled = compile_kernel(kernel, task.signature, task.targets, store=stages)
+    except TilewrightError as error:
+        # Text, because exceptions with more than one argument do not survive the way back.
+        return BuildReport(task.source_key, 0.0, stages.stored, f"{type(error).__name__}: {error}")
+    entry = BuiltEntry(
+        task.source_key,
+        compiled.abi,
+        compiled.ptx,
+        tuple(compiled.cubins[str(target)] for target in task.targets),
+        time.perf_counter() - start,
+    )
+    StageCache(task.cache, "entries").put(_record_key(task), _pack_record(entry))
+    return BuildReport(task.source_key, entry.seconds, stages.stored)
+
+
+def find_entry(task: BuildTask) -> BuiltEntry | None:
+    """Return the entry from the cache, or None when it has to be built."""
+    record = StageCache(task.cache, "entries").get(_record_key(task))
+    return None if record is None else _unpack_record(record, task)
+
+
+def entry_digests(entry: BuiltEntry) -> dict[str, str]:
+    """Return the sha256 of each blob by target."""
+    blobs = {str(cubin.target): cubin.data for cubin in entry.cubins}
+    blobs["ptx"] = entry.ptx.encode()
+    return {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()}
+
+
+def _record_key(task: BuildTask) -> str:
+    keys: Sequence[str] = [build_key(task.source_key, target) for target in (*task.targets, None)]
+    return hashlib.sha256("\n".join((_RECORD_SCHEMA, *keys)).encode()).hexdigest()
+
+
+def _pack_record(entry: BuiltEntry) -> bytes:
+    ptx = entry.ptx.encode()
+    head = {
+        "abi": entry.abi.to_json(),
+        "seconds": entry.seconds,
+        "ptx": len(ptx),
+        "cubins": [
+            {
+                "size": len(cubin.data),
+                "entry": cubin.entry,
+                "registers": cubin.registers,
+                "spill_bytes": cubin.spill_bytes,
+                "stack_bytes": cubin.stack_bytes,
+                "static_shared_bytes": cubin.static_shared_bytes,
+                "warnings": list(cubin.warnings),
+            }
+            for cubin in entry.cubins
+        ],
+    }
+    return b"".join(
+        (json.dumps(head).encode(), b"\n", ptx, *(cubin.data for cubin in entry.cubins))
+    )
+
+
+def _unpack_record(record: bytes, task: BuildTask) -> BuiltEntry:
+    line, _, payload = record.partition(b"\n")
+    head = json.loads(line)
+    position = head["ptx"]
+    cubins = []
+    for target, fields in zip(task.targets, head["cubins"], strict=True):
+        size = fields.pop("size")
+        fields["warnings"] = tuple(fields["warnings"])
+        cubins.append(Cubin(data=payload[position : position + size], target=target, **fields))
+        position += size
+    return BuiltEntry(
+        task.source_key,
+        LaunchAbi.from_json(head["abi"]),
+        payload[: head["ptx"]].decode(),
+        tuple(cubins),
+        head["seconds"],
+    )

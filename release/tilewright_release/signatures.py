@@ -1,0 +1,225 @@
+"""Signature files become the list of what the bundle holds: a kernel with each of its signatures.
+
+A file under `prebuilt/signatures/` names kernels, the dtypes and parameter types of each, and the
+configurations; an entry comes from every combination of dtypes, configuration and specialization.
+The kernel itself is imported and held against the file, so that a signature which could never be
+launched is an error here and not a hole in the wheel.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from tilewright.abi.dtypes import BY_NAME, DType
+from tilewright.abi.keys import source_key
+from tilewright.abi.signature import (
+    Constexpr,
+    KernelSignature,
+    Specialization,
+    declared,
+)
+from tilewright.errors import FormatError
+from tilewright.language.kernel import Kernel
+from tilewright_release.checkout import Checkout
+from tilewright_release.table import Table, read_table
+
+SPECIALIZATIONS = ("fast", "general")
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredEntry:
+    """One entry of the bundle: a kernel by its reference in the file, and a signature of it.
+
+    `unsupported` holds (target, reason) pairs: targets that the declaration leaves out.
+    """
+
+    family: str
+    reference: str
+    kernel: Kernel
+    signature: KernelSignature
+    unsupported: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def source_key(self) -> str:
+        """The entry's key in the manifest."""
+        return source_key(self.kernel.digest, self.signature)
+
+
+def read_signatures(checkout: Checkout) -> list[DeclaredEntry]:
+    """Read every signature file, in order of file name and of the file.
+
+    Raises FormatError that names the file and key of whatever is wrong.
+    """
+    files = sorted(checkout.signatures.glob("*.toml"))
+    entries = [entry for file in files for entry in read_signature_file(file, root=checkout.root)]
+    if not entries:
+        msg = f"{checkout.signatures} declares no kernel"
+        raise FormatError(msg)
+    return entries
+
+
+def read_signature_file(file: Path, *, root: Path) -> list[DeclaredEntry]:
+    """Read one signature file; `root` is the folder that kernel files are relative to."""
+    top = read_table(file)
+    family = top.text("family")
+    if family != file.stem:
+        top.fail("family", f"is {family!r}, but the file is named {file.stem}")
+    entries: list[DeclaredEntry] = []
+    seen: set[tuple[str, str]] = set()
+    for table in top.tables("kernel"):
+        for entry in _read_kernel(table, family=family, root=root):
+            identity = (entry.reference, str(entry.signature))
+            if identity in seen:
+                table.fail("config", f"declares {entry.reference} twice with {entry.signature}")
+            seen.add(identity)
+            entries.append(entry)
+    top.finish()
+    return entries
+
+
+def load_kernel(reference: str, *, root: Path) -> Kernel:
+    """Import `package.module:kernel`, or `folder/file.py:kernel` relative to `root`.
+
+    Raises FormatError when there is no such module, file or kernel.
+    """
+    place, colon, name = reference.partition(":")
+    if not (place and colon and name):
+        msg = f"kernel {reference!r} is not of the form package.module:name or folder/file.py:name"
+        raise FormatError(msg)
+    try:
+        module = (
+            _import_file(root / place, root=root)
+            if place.endswith(".py")
+            else importlib.import_module(place)
+        )
+    except ModuleNotFoundError as error:
+        msg = f"kernel {reference!r}: {error}"
+        raise FormatError(msg) from error
+    kernel = getattr(module, name, None)
+    if not isinstance(kernel, Kernel):
+        known = [n for n, value in vars(module).items() if isinstance(value, Kernel)]
+        msg = f"kernel {reference!r}: {place} has no kernel {name!r}; it has {', '.join(known)}"
+        raise FormatError(msg)
+    return kernel
+
+
+def _import_file(path: Path, *, root: Path) -> object:
+    if not path.is_file():
+        msg = f"file {path} does not exist"
+        raise FormatError(msg)
+    # The dotted path, as if the root were on the import path; one module object for a file,
+    # whatever the number of kernels in it.
+    name = ".".join(path.relative_to(root).with_suffix("").parts)
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(path):
+        return known
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _read_kernel(table: Table, *, family: str, root: Path) -> Iterator[DeclaredEntry]:
+    reference = table.text("kernel")
+    try:
+        kernel = load_kernel(reference, root=root)
+    except FormatError as error:
+        table.fail("kernel", f"cannot be used: {error}")
+    dtypes = table.table("dtypes")
+    letters = {letter: dtypes.texts(letter) for letter in dtypes.names()}
+    for letter, names in letters.items():
+        for name in names:
+            if name not in BY_NAME:
+                dtypes.fail(letter, f"has dtype {name!r}; known are {', '.join(BY_NAME)}")
+    types = table.table("parameters")
+    parameters = {name: types.text(name) for name in types.names()}
+    expected = [p.name for p in kernel.parameters if not p.is_constexpr]
+    if list(parameters) != expected:
+        table.fail(
+            "parameters",
+            f"are {', '.join(parameters)}, but {reference} has {', '.join(expected)} in this order",
+        )
+    unsupported = _reasons(table)
+    configs = table.tables("config")
+    table.finish()
+    for config in configs:
+        yield from _read_config(
+            config,
+            types=types,
+            family=family,
+            reference=reference,
+            kernel=kernel,
+            letters=letters,
+            parameters=parameters,
+            unsupported=unsupported,
+        )
+
+
+def _read_config(
+    table: Table,
+    *,
+    types: Table,
+    family: str,
+    reference: str,
+    kernel: Kernel,
+    letters: dict[str, tuple[str, ...]],
+    parameters: dict[str, str],
+    unsupported: dict[str, str],
+) -> Iterator[DeclaredEntry]:
+    constexprs = table.scalars("constexprs")
+    expected = {p.name for p in kernel.parameters if p.is_constexpr}
+    if set(constexprs) != expected:
+        table.fail(
+            "constexprs",
+            f"name {', '.join(sorted(constexprs)) or 'nothing'}, but the constexpr parameters of "
+            f"{reference} are {', '.join(sorted(expected)) or 'none'}",
+        )
+    num_warps, num_stages = table.integer("num_warps", 4), table.integer("num_stages", 3)
+    specializations = table.texts("specializations", SPECIALIZATIONS)
+    for specialization in specializations:
+        if specialization not in SPECIALIZATIONS:
+            table.fail("specializations", f"has {specialization!r}; known are fast and general")
+    reasons = tuple(sorted({**unsupported, **_reasons(table)}.items()))
+    table.finish()
+    for chosen in itertools.product(*letters.values()):
+        dtypes = {letter: BY_NAME[name] for letter, name in zip(letters, chosen, strict=True)}
+        declaration: dict[str, DType | tuple[DType] | Constexpr] = {}
+        for parameter in kernel.parameters:
+            if parameter.is_constexpr:
+                declaration[parameter.name] = Constexpr(constexprs[parameter.name])
+            else:
+                text = parameters[parameter.name]
+                declaration[parameter.name] = _type(types, parameter.name, text, dtypes)
+        for specialization in specializations:
+            signature = declared(
+                declaration,
+                rule=kernel.rule,
+                specialization=cast(Specialization, specialization),
+                num_warps=num_warps,
+                num_stages=num_stages,
+            )
+            yield DeclaredEntry(family, reference, kernel, signature, reasons)
+
+
+def _type(table: Table, name: str, text: str, dtypes: dict[str, DType]) -> DType | tuple[DType]:
+    plain = text.removeprefix("*")
+    dtype = dtypes.get(plain) or BY_NAME.get(plain)
+    if dtype is None:
+        known = ", ".join((*dtypes, *BY_NAME))
+        table.fail(name, f"has type {text!r}; a type is one of {known}, with * before a pointer's")
+    return (dtype,) if text.startswith("*") else dtype
+
+
+def _reasons(table: Table) -> dict[str, str]:
+    reasons = table.table("unsupported")
+    return {target: reasons.text(target) for target in reasons.names()}
