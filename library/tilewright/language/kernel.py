@@ -36,7 +36,7 @@ from tilewright.language.parameters import (
 from tilewright.language.registry import BUILTINS, is_builtin, is_function
 from tilewright.language.types import constexpr
 
-__all__ = ["Capture", "Kernel", "KernelParameter", "Launch", "classify", "kernel"]
+__all__ = ["Capture", "Kernel", "KernelParameter", "classify", "kernel"]
 
 Capture: TypeAlias = "Kernel | constexpr | DType | ModuleType | Callable[..., object]"
 """What a free name of a kernel may be: another kernel, a constant, a dtype, a module through which
@@ -68,13 +68,14 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<kernel {self.qualified_name}>"
 
-    def __getitem__(self, grid: object) -> Launch:
-        """Return what launches this kernel over `grid`.
+    def __getitem__(self, grid: object) -> Callable[..., None]:
+        """Return what launches this kernel over `grid`: an int, a tuple of 1 to 3 ints, or a callable.
 
-        A grid is an int, a tuple of 1 to 3 ints, or a callable that takes a dict of all arguments
-        by name and returns one of these.
+        A callable takes a dict of all arguments by name and returns an int or a tuple. What is
+        returned is called with the kernel's arguments, and `num_warps`, `num_stages` and `stream`
+        as keywords.
         """
-        return Launch(self, grid)
+        return self.launcher(grid)
 
     def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         """Raise OutsideKernelError: kernels call kernels, Python launches them over a grid."""
@@ -88,6 +89,14 @@ class Kernel:
     def parameters(self) -> tuple[KernelParameter, ...]:
         """The parameters in order of declaration."""
         return read_parameters(self.fn, self.rule, self.location)
+
+    @cached_property
+    def launcher(self) -> Callable[[object], Callable[..., None]]:
+        """What takes the grid and then the arguments; it remembers the launches that it has seen."""
+        # The one import upwards: the language offers the syntax, the runtime has the meaning.
+        from tilewright.runtime.launch import launcher_of
+
+        return launcher_of(self)
 
     @cached_property
     def tree(self) -> ast.FunctionDef:
@@ -133,34 +142,6 @@ class Kernel:
     def locate(self, node: ast.AST) -> SourceLocation:
         """Return the position of a node of `tree`."""
         return source.location_of_node(node, file=self.location.file, function=self.name)
-
-
-class Launch:
-    """A kernel with a grid; calling it launches."""
-
-    __slots__ = ("_grid", "_kernel")
-
-    def __init__(self, kernel: Kernel, grid: object) -> None:
-        self._kernel = kernel
-        self._grid = grid
-
-    def __call__(self, *args: object, **kwargs: object) -> None:
-        """Launch with the kernel's arguments, and `num_warps` and `num_stages` as keywords."""
-        (_launch or _load_launch())(self._kernel, self._grid, args, kwargs)
-
-
-# Filled at the first launch: an import statement in the launch path would cost half a microsecond
-# each time.
-_launch: Callable[[Kernel, object, tuple[object, ...], dict[str, object]], None] | None = None
-
-
-def _load_launch() -> Callable[[Kernel, object, tuple[object, ...], dict[str, object]], None]:
-    # The one import upwards: the language offers the syntax, the runtime has the meaning.
-    from tilewright.runtime.launch import launch
-
-    global _launch
-    _launch = launch
-    return launch
 
 
 @overload

@@ -22,7 +22,7 @@ from tilewright.errors import (
 from tilewright.language import captures as names
 from tilewright.language.types import constexpr
 
-LAUNCH_OPTIONS = ("num_warps", "num_stages")
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "stream")
 """Keyword arguments of a launch that are no parameters of the kernel."""
 
 

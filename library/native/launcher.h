@@ -1,0 +1,158 @@
+// What the files of this extension share. State is process wide and guarded by the GIL: every function
+// here is called with the GIL held unless it says otherwise.
+#ifndef TILEWRIGHT_LAUNCHER_H
+#define TILEWRIGHT_LAUNCHER_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <string.h>
+
+#include "driver.h"
+
+enum { MAX_PARAMETERS = 128, MAX_DEVICES = 64, MAX_FOREIGN_STREAMS = 16, MAX_PACKED_BYTES = 4096 };
+
+// Positions in tilewright.abi.dtypes.ALL; `code_names` in arguments.c lists them.
+enum {
+    CODE_I1, CODE_I8, CODE_I16, CODE_I32, CODE_I64, CODE_U8, CODE_U16, CODE_U32, CODE_U64,
+    CODE_F16, CODE_BF16, CODE_F32, CODE_F64, CODE_COUNT,
+};
+extern const char *const tw_code_names[CODE_COUNT];
+extern const unsigned char tw_code_bytes[CODE_COUNT];
+
+// ---- driver.c
+typedef struct {
+    CUdevice handle;
+    CUcontext context;
+    CUevent order_event;  // orders two streams; reusable at once, since a wait takes the state at its call
+    int pools_supported;
+    size_t cache_limit;
+} DeviceState;
+
+extern DriverTable cu;
+extern int tw_driver_is_open;
+extern PyObject *tw_driver_error, *tw_no_driver_error, *tw_argument_error, *tw_launch_error;
+
+int tw_import_errors(void);
+int tw_open_driver(void);                              // idempotent; -1 with NoDriverError set
+DeviceState *tw_device(int index);                     // opens the driver and retains the primary context
+int tw_enter(const DeviceState *device, int *pushed);  // makes the device's primary context current
+void tw_leave(int pushed);
+int tw_check(CUresult result, const char *call);  // 0, or -1 with DriverError set
+int tw_driver_is_usable(void);                    // open, and not inherited through a fork
+int tw_is_capturing(CUstream stream);             // never an error: an unanswerable query counts as no
+int tw_order(DeviceState *device, CUstream first, CUstream then);
+PyObject *tw_driver_version(PyObject *module, PyObject *ignored);
+PyObject *tw_device_count(PyObject *module, PyObject *ignored);
+PyObject *tw_device_attribute(PyObject *module, PyObject *arguments);
+PyObject *tw_device_total_memory(PyObject *module, PyObject *arguments);
+PyObject *tw_after_fork(PyObject *module, PyObject *ignored);
+PyObject *tw_capture_status(PyObject *module, PyObject *arguments);
+PyObject *tw_stream_synchronize(PyObject *module, PyObject *arguments);
+
+// ---- buffer.c
+typedef struct {
+    Py_ssize_t references;
+    uint64_t version;
+    CUdeviceptr address;
+    size_t capacity;
+    int device;
+    int freed, is_borrowed, is_read_only;
+    CUstream stream;
+    PyObject *owner;  // of the stream, or of borrowed memory
+} Storage;
+
+typedef struct {
+    PyObject_HEAD
+    Storage *storage;
+    CUdeviceptr address;
+    size_t size_bytes;
+    unsigned char code;
+} Buffer;
+
+extern PyTypeObject *tw_buffer_type;
+int tw_buffer_ready(PyObject *module);
+int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream stream, CUdeviceptr *address,
+                     size_t *capacity);
+void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream stream);
+PyObject *tw_pool_statistics(PyObject *module, PyObject *arguments);
+PyObject *tw_pool_trim(PyObject *module, PyObject *arguments);
+PyObject *tw_pool_set_limit(PyObject *module, PyObject *arguments);
+PyObject *tw_pool_adopt(PyObject *module, PyObject *arguments);
+PyObject *tw_borrow(PyObject *module, PyObject *arguments);
+PyObject *tw_copy_from_host(PyObject *module, PyObject *arguments);
+PyObject *tw_copy_to_host(PyObject *module, PyObject *arguments);
+PyObject *tw_copy(PyObject *module, PyObject *arguments);
+PyObject *tw_fill(PyObject *module, PyObject *arguments);
+
+// ---- event.c
+int tw_event_ready(PyObject *module);
+
+// ---- arguments.c
+enum { SLOT_POINTER = 1, SLOT_SCALAR = 2, SLOT_CONSTEXPR = 3 };
+
+typedef struct {
+    unsigned char kind, code;
+    unsigned char read_only;
+    unsigned char is_exact;  // `integer` holds the value
+    uint64_t bits;           // what is packed: an address or the scalar's bytes
+    int64_t integer;
+    PyObject *value;         // borrowed from the caller's arguments
+    Buffer *buffer;          // borrowed, when the argument is ours
+} Slot;
+
+typedef struct {
+    int count;
+    int device;             // -1 until a device argument is seen
+    int device_from;        // slot that fixed it
+    int host_from;          // slot of the first host array, or -1
+    int has_stream;
+    CUstream stream;
+    int foreign_count;
+    CUstream foreign[MAX_FOREIGN_STREAMS];
+    int held_count;
+    PyObject *held[MAX_PARAMETERS];  // owned: DLPack capsules, plain constexprs; dropped after the launch
+    PyObject *names;                 // borrowed tuple
+    PyObject *kernel;                // borrowed name
+    Slot slots[MAX_PARAMETERS];
+} Call;
+
+int tw_arguments_ready(void);
+int tw_classify(Call *call, int index, PyObject *value);
+int tw_classify_constexpr(Call *call, int index, PyObject *value);
+int tw_finish_arguments(Call *call);  // torch's stream, DLPack borrowing
+int tw_parse_stream(PyObject *object, CUstream *stream);
+PyObject *tw_set_classifier(PyObject *module, PyObject *arguments);
+PyObject *tw_scalar_bits(PyObject *module, PyObject *arguments);
+
+PyObject *tw_device_of(PyObject *module, PyObject *arguments);
+
+// ---- dlpack.c
+PyObject *tw_dlpack_read(PyObject *module, PyObject *capsule);
+PyObject *tw_dlpack_export(PyObject *module, PyObject *arguments);
+
+// ---- plan.c
+typedef struct Plan Plan;
+extern PyTypeObject *tw_plan_type;
+int tw_plan_ready(PyObject *module);
+int tw_plan_launch(Plan *plan, Call *call, const uint64_t grid[3]);
+int tw_plan_device(const Plan *plan);
+PyObject *tw_load(PyObject *module, PyObject *arguments);
+PyObject *tw_unload(PyObject *module, PyObject *arguments);
+PyObject *tw_resident_programs(PyObject *module, PyObject *arguments);
+
+// ---- tensor_map.c
+typedef struct {
+    CUdeviceptr address;
+    uint64_t sizes[5];    // innermost first, as the driver wants them
+    uint64_t strides[5];  // bytes, innermost left out: strides[0] belongs to dimension 1
+    uint32_t box[5];
+    uint32_t rank, code, swizzle_bytes, device;
+} TensorMapKey;
+
+int tw_tensor_map(const TensorMapKey *key, CUtensorMap *map);
+PyObject *tw_tensor_map_statistics(PyObject *module, PyObject *ignored);
+
+// ---- dispatch.c
+int tw_dispatch_ready(PyObject *module);
+
+#endif

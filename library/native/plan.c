@@ -1,0 +1,691 @@
+// `Plan`: one compiled kernel bound to a device, with what it takes to pack its parameters and launch it.
+//
+// Built once by Python from a LaunchAbi; a launch then runs over plain C arrays. Expressions of the ABI
+// (workspace sizes, tensor map extents, the launch predicate) arrive as postfix code of a small stack
+// machine; runtime/expression.py compiles them.
+#include "launcher.h"
+
+enum {
+    OP_CONSTANT, OP_ARGUMENT, OP_GRID, OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_FLOOR_DIVIDE, OP_MODULO, OP_NEGATE,
+    OP_LESS, OP_LESS_EQUAL, OP_EQUAL, OP_NOT_EQUAL, OP_AND, OP_OR, OP_NOT, OP_MINIMUM, OP_MAXIMUM, OP_COUNT,
+};
+
+enum { PARAMETER_POINTER, PARAMETER_SCALAR, PARAMETER_GRID, PARAMETER_TENSOR_MAP, PARAMETER_WORKSPACE };
+enum { STACK_DEPTH = 32, MAX_WORKSPACES = 8 };
+
+typedef struct {
+    int length;
+    int64_t *code;  // pairs (operation, operand)
+} Expression;
+
+typedef struct {
+    uint32_t rank, code, swizzle_bytes;
+    uint32_t box[5];
+    Expression sizes[5], strides[5];  // outermost first, strides in elements
+} TensorMapPlan;
+
+typedef struct {
+    int kind, index, offset, size;
+    int zeroed;
+    Expression expression;
+    TensorMapPlan *tensor_map;
+} Parameter;
+
+struct Plan {
+    PyObject_HEAD
+    CUfunction function;
+    int device;
+    unsigned int threads, shared_bytes;
+    unsigned int cluster[3];
+    uint64_t persistent_programs;  // 0 for a user grid
+    int parameter_count, packed_bytes, workspace_count, has_predicate;
+    Parameter *parameters;
+    Expression predicate;
+    unsigned char writes[MAX_PARAMETERS];
+    PyObject *name, *predicate_text;
+    PyObject *keep_alive;  // the loaded code
+};
+
+PyTypeObject *tw_plan_type = NULL;
+
+static int parse_expression(PyObject *tuple, Expression *expression)
+{
+    Py_ssize_t length = PyTuple_Size(tuple);
+    if (length < 0) {
+        return -1;
+    }
+    if (length % 2 != 0 || length / 2 > STACK_DEPTH * 8) {
+        PyErr_SetString(PyExc_ValueError, "an expression is a short tuple of (operation, operand) pairs");
+        return -1;
+    }
+    expression->length = (int)(length / 2);
+    expression->code = PyMem_Calloc((size_t)length + 1, sizeof(int64_t));
+    if (expression->code == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    // The depth is proved here, so that evaluation needs no checks.
+    int depth = 0;
+    for (Py_ssize_t i = 0; i < length; i += 2) {
+        int64_t operation = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
+        int64_t operand = PyLong_AsLongLong(PyTuple_GetItem(tuple, i + 1));
+        if (PyErr_Occurred()) {
+            return -1;
+        }
+        int pops = operation <= OP_GRID ? 0 : operation == OP_NEGATE || operation == OP_NOT ? 1 : 2;
+        if (operation < 0 || operation >= OP_COUNT || depth < pops || depth - pops + 1 > STACK_DEPTH ||
+            (operation == OP_ARGUMENT && (operand < 0 || operand >= MAX_PARAMETERS)) ||
+            (operation == OP_GRID && (operand < 0 || operand > 2))) {
+            PyErr_SetString(PyExc_ValueError, "malformed expression code");
+            return -1;
+        }
+        depth += 1 - pops;
+        expression->code[i] = operation;
+        expression->code[i + 1] = operand;
+    }
+    if (length > 0 && depth != 1) {
+        PyErr_SetString(PyExc_ValueError, "expression code leaves no single value");
+        return -1;
+    }
+    return 0;
+}
+
+static int64_t floor_divide(int64_t a, int64_t b)
+{
+    int64_t quotient = a / b;
+    return quotient - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+static int evaluate(const Expression *expression, const Call *call, const uint64_t grid[3], int64_t *result)
+{
+    int64_t stack[STACK_DEPTH + 1];
+    int top = 0, overflow = 0;
+    for (int i = 0; i < expression->length; i++) {
+        int64_t operation = expression->code[2 * i], operand = expression->code[2 * i + 1];
+        if (operation == OP_CONSTANT) {
+            stack[top++] = operand;
+            continue;
+        }
+        if (operation == OP_GRID) {
+            stack[top++] = (int64_t)grid[operand];
+            continue;
+        }
+        if (operation == OP_ARGUMENT) {
+            const Slot *slot = &call->slots[operand];
+            if (operand >= call->count || !slot->is_exact) {
+                PyErr_Format(tw_launch_error, "%U: argument %R is no integer below 2**63, which this kernel's "
+                             "launch needs", call->kernel,
+                             operand < call->count ? PyTuple_GetItem(call->names, (Py_ssize_t)operand) : Py_None);
+                return -1;
+            }
+            stack[top++] = slot->integer;
+            continue;
+        }
+        if (operation == OP_NEGATE || operation == OP_NOT) {
+            int64_t *value = &stack[top - 1];
+            if (operation == OP_NOT) {
+                *value = !*value;
+            } else {
+                overflow |= __builtin_sub_overflow((int64_t)0, *value, value);
+            }
+            continue;
+        }
+        int64_t b = stack[--top], a = stack[top - 1], *out = &stack[top - 1];
+        switch (operation) {
+        case OP_ADD: overflow |= __builtin_add_overflow(a, b, out); break;
+        case OP_SUBTRACT: overflow |= __builtin_sub_overflow(a, b, out); break;
+        case OP_MULTIPLY: overflow |= __builtin_mul_overflow(a, b, out); break;
+        case OP_FLOOR_DIVIDE:
+        case OP_MODULO:
+            if (b == 0 || (b == -1 && a == INT64_MIN)) {
+                PyErr_Format(tw_launch_error, "%U: division by zero while the launch was sized", call->kernel);
+                return -1;
+            }
+            *out = operation == OP_MODULO ? a - floor_divide(a, b) * b : floor_divide(a, b);
+            break;
+        case OP_LESS: *out = a < b; break;
+        case OP_LESS_EQUAL: *out = a <= b; break;
+        case OP_EQUAL: *out = a == b; break;
+        case OP_NOT_EQUAL: *out = a != b; break;
+        case OP_AND: *out = a && b; break;
+        case OP_OR: *out = a || b; break;
+        case OP_MINIMUM: *out = a < b ? a : b; break;
+        default: *out = a > b ? a : b; break;
+        }
+    }
+    if (overflow) {
+        PyErr_Format(tw_launch_error, "%U: the size of the launch does not fit 64 bits", call->kernel);
+        return -1;
+    }
+    *result = stack[0];
+    return 0;
+}
+
+static int parse_tensor_map(PyObject *tuple, Parameter *parameter)
+{
+    PyObject *sizes, *strides, *box;
+    unsigned int code, swizzle_bytes;
+    if (!PyArg_ParseTuple(tuple, "IIO!O!O!", &code, &swizzle_bytes, &PyTuple_Type, &sizes, &PyTuple_Type, &strides,
+                          &PyTuple_Type, &box)) {
+        return -1;
+    }
+    Py_ssize_t rank = PyTuple_Size(sizes);
+    if (rank < 1 || rank > 5 || PyTuple_Size(strides) != rank || PyTuple_Size(box) != rank || code >= CODE_COUNT) {
+        PyErr_SetString(PyExc_ValueError, "a tensor map has 1 to 5 dimensions, each with size, stride and box");
+        return -1;
+    }
+    TensorMapPlan *map = PyMem_Calloc(1, sizeof *map);
+    if (map == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    parameter->tensor_map = map;
+    map->rank = (uint32_t)rank;
+    map->code = code;
+    map->swizzle_bytes = swizzle_bytes;
+    for (Py_ssize_t i = 0; i < rank; i++) {
+        map->box[i] = (uint32_t)PyLong_AsUnsignedLong(PyTuple_GetItem(box, i));
+        if (PyErr_Occurred() || parse_expression(PyTuple_GetItem(sizes, i), &map->sizes[i]) < 0 ||
+            parse_expression(PyTuple_GetItem(strides, i), &map->strides[i]) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int parse_parameter(PyObject *tuple, Parameter *parameter)
+{
+    PyObject *extra;
+    if (!PyArg_ParseTuple(tuple, "iiiipO!", &parameter->kind, &parameter->index, &parameter->offset, &parameter->size,
+                          &parameter->zeroed, &PyTuple_Type, &extra)) {
+        return -1;
+    }
+    if (parameter->kind < PARAMETER_POINTER || parameter->kind > PARAMETER_WORKSPACE || parameter->index < 0 ||
+        parameter->index >= MAX_PARAMETERS || parameter->offset < 0 || parameter->size < 1 ||
+        (parameter->kind != PARAMETER_TENSOR_MAP && parameter->size > 8) ||
+        (parameter->kind == PARAMETER_GRID && parameter->index > 2) ||
+        parameter->offset + parameter->size > MAX_PACKED_BYTES) {
+        PyErr_SetString(PyExc_ValueError, "malformed launch parameter");
+        return -1;
+    }
+    if (parameter->kind == PARAMETER_TENSOR_MAP) {
+        return parse_tensor_map(extra, parameter);
+    }
+    return parse_expression(extra, &parameter->expression);
+}
+
+static PyObject *plan_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"name", "function", "device", "threads", "shared_bytes", "cluster",
+                            "persistent_programs", "parameters", "writes", "predicate", "predicate_text",
+                            "keep_alive", NULL};
+    PyObject *name, *parameters, *writes, *predicate, *predicate_text, *keep_alive;
+    unsigned long long function, persistent;
+    int device;
+    unsigned int threads, shared_bytes, cluster[3];
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "UKiII(III)KO!O!O!UO", names, &name, &function, &device,
+                                     &threads, &shared_bytes, &cluster[0], &cluster[1], &cluster[2], &persistent,
+                                     &PyTuple_Type, &parameters, &PyTuple_Type, &writes, &PyTuple_Type, &predicate,
+                                     &predicate_text, &keep_alive)) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_Size(parameters);
+    if (count > MAX_PARAMETERS || cluster[0] == 0 || cluster[1] == 0 || cluster[2] == 0) {
+        PyErr_SetString(PyExc_ValueError, "too many parameters, or an empty cluster");
+        return NULL;
+    }
+    Plan *self = (Plan *)PyType_GenericAlloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->function = (CUfunction)(uintptr_t)function;
+    self->device = device;
+    self->threads = threads;
+    self->shared_bytes = shared_bytes;
+    memcpy(self->cluster, cluster, sizeof cluster);
+    self->persistent_programs = persistent;
+    self->name = Py_NewRef(name);
+    self->predicate_text = Py_NewRef(predicate_text);
+    self->keep_alive = Py_NewRef(keep_alive);
+    self->parameters = PyMem_Calloc((size_t)count + 1, sizeof(Parameter));
+    if (self->parameters == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Parameter *parameter = &self->parameters[i];
+        self->parameter_count++;
+        if (parse_parameter(PyTuple_GetItem(parameters, i), parameter) < 0) {
+            Py_DECREF(self);
+            return NULL;
+        }
+        if (parameter->offset + parameter->size > self->packed_bytes) {
+            self->packed_bytes = parameter->offset + parameter->size;
+        }
+        self->workspace_count += parameter->kind == PARAMETER_WORKSPACE;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_Size(writes); i++) {
+        long index = PyLong_AsLong(PyTuple_GetItem(writes, i));
+        if (index < 0 || index >= MAX_PARAMETERS) {
+            PyErr_SetString(PyExc_ValueError, "malformed list of written arguments");
+            Py_DECREF(self);
+            return NULL;
+        }
+        self->writes[index] = 1;
+    }
+    if (self->workspace_count > MAX_WORKSPACES || parse_expression(predicate, &self->predicate) < 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "too many workspaces");
+        }
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->has_predicate = self->predicate.length > 0;
+    return (PyObject *)self;
+}
+
+static void plan_dealloc(PyObject *object)
+{
+    Plan *self = (Plan *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    for (int i = 0; i < self->parameter_count; i++) {
+        Parameter *parameter = &self->parameters[i];
+        PyMem_Free(parameter->expression.code);
+        for (int d = 0; parameter->tensor_map != NULL && d < 5; d++) {
+            PyMem_Free(parameter->tensor_map->sizes[d].code);
+            PyMem_Free(parameter->tensor_map->strides[d].code);
+        }
+        PyMem_Free(parameter->tensor_map);
+    }
+    PyMem_Free(self->parameters);
+    PyMem_Free(self->predicate.code);
+    Py_XDECREF(self->name);
+    Py_XDECREF(self->predicate_text);
+    Py_XDECREF(self->keep_alive);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static PyType_Slot plan_slots[] = {
+    {Py_tp_doc, "A compiled kernel bound to a device, ready to be launched."},
+    {Py_tp_new, plan_new},
+    {Py_tp_dealloc, plan_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec plan_spec = {
+    .name = "tilewright.runtime._launcher.Plan",
+    .basicsize = sizeof(Plan),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = plan_slots,
+};
+
+int tw_plan_ready(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&plan_spec);
+    if (type == NULL) {
+        return -1;
+    }
+    tw_plan_type = (PyTypeObject *)type;
+    return PyModule_AddObjectRef(module, "Plan", type);
+}
+
+int tw_plan_device(const Plan *plan)
+{
+    return plan->device;
+}
+
+static int pack_tensor_map(const Plan *plan, const Parameter *parameter, const Call *call, const uint64_t grid[3],
+                           unsigned char *packed)
+{
+    const TensorMapPlan *map = parameter->tensor_map;
+    TensorMapKey key;
+    memset(&key, 0, sizeof key);
+    key.address = call->slots[parameter->index].bits;
+    key.rank = map->rank;
+    key.code = map->code;
+    key.swizzle_bytes = map->swizzle_bytes;
+    key.device = (uint32_t)plan->device;
+    for (uint32_t i = 0; i < map->rank; i++) {
+        uint32_t inner = map->rank - 1 - i;
+        int64_t size, stride;
+        if (evaluate(&map->sizes[i], call, grid, &size) < 0 || evaluate(&map->strides[i], call, grid, &stride) < 0) {
+            return -1;
+        }
+        key.sizes[inner] = (uint64_t)size;
+        key.box[inner] = map->box[i];
+        if (inner > 0) {
+            key.strides[inner - 1] = (uint64_t)stride * tw_code_bytes[map->code];
+        } else if (stride != 1) {
+            PyErr_Format(tw_launch_error, "%U: the last dimension of %R must have stride 1 for a tensor map, not %lld",
+                         plan->name, PyTuple_GetItem(call->names, parameter->index), (long long)stride);
+            return -1;
+        }
+    }
+    CUtensorMap encoded;
+    if (tw_tensor_map(&key, &encoded) < 0) {
+        return -1;
+    }
+    memcpy(packed, &encoded, sizeof encoded);
+    return 0;
+}
+
+typedef struct {
+    int count;
+    CUdeviceptr address[MAX_WORKSPACES];
+    size_t capacity[MAX_WORKSPACES];
+} Workspaces;
+
+static int pack_workspace(const Plan *plan, const Parameter *parameter, const Call *call, const uint64_t grid[3],
+                          DeviceState *device, int capturing, Workspaces *workspaces, unsigned char *packed)
+{
+    int64_t size;
+    CUdeviceptr address = 0;
+    size_t capacity = 0;
+    if (evaluate(&parameter->expression, call, grid, &size) < 0) {
+        return -1;
+    }
+    if (size < 0) {
+        PyErr_Format(tw_launch_error, "%U: a workspace of %lld bytes was asked for", plan->name, (long long)size);
+        return -1;
+    }
+    if (size > 0) {
+        // Inside a capture the memory belongs to the graph and may not come from our free list.
+        int status = capturing ? tw_check(cu.MemAllocAsync == NULL ? 801 : cu.MemAllocAsync(&address, (size_t)size,
+                                                                                              call->stream),
+                                          "cuMemAllocAsync")
+                               : tw_pool_allocate(device, plan->device, (size_t)size, call->stream, &address,
+                                                  &capacity);
+        if (status < 0) {
+            return -1;
+        }
+        workspaces->address[workspaces->count] = address;
+        workspaces->capacity[workspaces->count++] = capacity;
+        if (parameter->zeroed &&
+            tw_check(cu.MemsetD8Async(address, 0, (size_t)size, call->stream), "cuMemsetD8Async") < 0) {
+            return -1;
+        }
+    }
+    memcpy(packed, &address, sizeof address);
+    return 0;
+}
+
+static int pack(const Plan *plan, const Call *call, const uint64_t grid[3], DeviceState *device, int capturing,
+                Workspaces *workspaces, unsigned char *packed)
+{
+    for (int i = 0; i < plan->parameter_count; i++) {
+        const Parameter *parameter = &plan->parameters[i];
+        unsigned char *place = packed + parameter->offset;
+        switch (parameter->kind) {
+        case PARAMETER_POINTER:
+        case PARAMETER_SCALAR:
+            memcpy(place, &call->slots[parameter->index].bits, (size_t)parameter->size);
+            break;
+        case PARAMETER_GRID:
+            memcpy(place, &grid[parameter->index], (size_t)parameter->size);
+            break;
+        case PARAMETER_TENSOR_MAP:
+            if (pack_tensor_map(plan, parameter, call, grid, place) < 0) {
+                return -1;
+            }
+            break;
+        default:
+            if (pack_workspace(plan, parameter, call, grid, device, capturing, workspaces, place) < 0) {
+                return -1;
+            }
+        }
+    }
+    return 0;
+}
+
+// A persistent kernel gets as many programs as are resident at once and walks the logical grid itself.
+static int physical_grid(const Plan *plan, const uint64_t grid[3], CUlaunchConfig *config)
+{
+    uint64_t x = grid[0], y = grid[1], z = grid[2];
+    if (plan->persistent_programs > 0) {
+        unsigned __int128 programs = (unsigned __int128)x * y * z;
+        x = programs < plan->persistent_programs ? (uint64_t)programs : plan->persistent_programs;
+        y = z = 1;
+    }
+    // A program of a clustered kernel is a whole cluster; the driver counts thread blocks.
+    uint64_t blocks_x = x * plan->cluster[0], blocks_y = y * plan->cluster[1], blocks_z = z * plan->cluster[2];
+    if (x > INT32_MAX || y > UINT16_MAX || z > UINT16_MAX || blocks_x > INT32_MAX || blocks_y > UINT16_MAX ||
+        blocks_z > UINT16_MAX) {
+        PyErr_Format(tw_launch_error, "%U: a grid of (%llu, %llu, %llu) programs is too large; the limits are "
+                     "(2**31 - 1, 65535, 65535)", plan->name, (unsigned long long)x, (unsigned long long)y,
+                     (unsigned long long)z);
+        return -1;
+    }
+    config->grid_x = (unsigned int)blocks_x;
+    config->grid_y = (unsigned int)blocks_y;
+    config->grid_z = (unsigned int)blocks_z;
+    return 0;
+}
+
+static int check_predicate_and_writes(const Plan *plan, const Call *call, const uint64_t grid[3])
+{
+    if (plan->has_predicate) {
+        int64_t holds;
+        if (evaluate(&plan->predicate, call, grid, &holds) < 0) {
+            return -1;
+        }
+        if (!holds) {
+            PyErr_Format(tw_launch_error, "%U: this kernel may only be launched when `%U`, and these arguments do not "
+                         "fulfil it", plan->name, plan->predicate_text);
+            return -1;
+        }
+    }
+    for (int i = 0; i < call->count; i++) {
+        if (plan->writes[i] && call->slots[i].read_only) {
+            PyErr_Format(tw_argument_error, "%U: argument %R is read-only, and the kernel writes to it", plan->name,
+                         PyTuple_GetItem(call->names, i));
+            return -1;
+        }
+    }
+    return 0;
+}
+
+// Work on the streams of the arguments comes before the launch (`before`) or waits for it.
+static int order_foreign(const Call *call, DeviceState *device, int capturing, int before)
+{
+    for (int i = 0; i < call->foreign_count; i++) {
+        CUstream other = call->foreign[i];
+        // Waiting from a capture on a stream outside it would break the capture: there, the order is the
+        // capturing program's own affair.
+        if (other == call->stream || (capturing && !tw_is_capturing(other))) {
+            continue;
+        }
+        if ((before ? tw_order(device, other, call->stream) : tw_order(device, call->stream, other)) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int launch_in_context(Plan *plan, Call *call, const uint64_t grid[3], DeviceState *device)
+{
+    CUlaunchConfig config = {.block_x = plan->threads, .block_y = 1, .block_z = 1,
+                             .shared_bytes = plan->shared_bytes, .stream = call->stream};
+    CUlaunchAttribute attribute;
+    unsigned char packed[MAX_PACKED_BYTES];
+    Workspaces workspaces = {.count = 0};
+    if (physical_grid(plan, grid, &config) < 0) {
+        return -1;
+    }
+    if (plan->cluster[0] * plan->cluster[1] * plan->cluster[2] > 1) {
+        memset(&attribute, 0, sizeof attribute);
+        attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attribute.value.cluster.x = plan->cluster[0];
+        attribute.value.cluster.y = plan->cluster[1];
+        attribute.value.cluster.z = plan->cluster[2];
+        config.attributes = &attribute;
+        config.attribute_count = 1;
+    }
+    int has_foreign = call->foreign_count > 1 || (call->foreign_count == 1 && call->foreign[0] != call->stream);
+    int capturing = (has_foreign || plan->workspace_count > 0) && tw_is_capturing(call->stream);
+    memset(packed, 0, (size_t)plan->packed_bytes);
+    int status = pack(plan, call, grid, device, capturing, &workspaces, packed);
+    if (status == 0 && has_foreign) {
+        status = order_foreign(call, device, capturing, 1);
+    }
+    if (status == 0) {
+        size_t packed_bytes = (size_t)plan->packed_bytes;
+        void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &packed_bytes,
+                         CU_LAUNCH_PARAM_END};
+        status = tw_check(cu.LaunchKernelEx(&config, plan->function, NULL, packed_bytes ? extra : NULL),
+                          "cuLaunchKernelEx");
+    }
+    if (status == 0 && has_foreign) {
+        status = order_foreign(call, device, capturing, 0);
+    }
+    for (int i = 0; i < workspaces.count; i++) {
+        if (capturing) {
+            (void)cu.MemFreeAsync(workspaces.address[i], call->stream);
+        } else {
+            tw_pool_release(plan->device, workspaces.address[i], workspaces.capacity[i], call->stream);
+        }
+    }
+    return status;
+}
+
+int tw_plan_launch(Plan *plan, Call *call, const uint64_t grid[3])
+{
+    if (check_predicate_and_writes(plan, call, grid) < 0) {
+        return -1;
+    }
+    DeviceState *device = tw_device(plan->device);
+    int pushed;
+    if (device == NULL) {
+        return -1;
+    }
+    if (cu.LaunchKernelEx == NULL) {
+        PyErr_SetString(tw_launch_error, "the CUDA driver has no cuLaunchKernelEx; r525 or newer is needed");
+        return -1;
+    }
+    if (tw_enter(device, &pushed) < 0) {
+        return -1;
+    }
+    int status = launch_in_context(plan, call, grid, device);
+    tw_leave(pushed);
+    if (status == 0) {
+        for (int i = 0; i < call->count; i++) {
+            if (plan->writes[i] && call->slots[i].buffer != NULL) {
+                call->slots[i].buffer->storage->version++;
+            }
+        }
+    }
+    return status;
+}
+
+// load(device, code, entry, shared_bytes) -> (is_library, handle, function)
+PyObject *tw_load(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    int index, pushed;
+    Py_buffer code;
+    const char *entry;
+    int shared_bytes;
+    if (!PyArg_ParseTuple(arguments, "iy*si", &index, &code, &entry, &shared_bytes)) {
+        return NULL;
+    }
+    DeviceState *device = tw_device(index);
+    if (device == NULL || tw_enter(device, &pushed) < 0) {
+        PyBuffer_Release(&code);
+        return NULL;
+    }
+    int is_library = cu.LibraryLoadData != NULL && cu.LibraryUnload != NULL && cu.LibraryGetKernel != NULL &&
+                     cu.KernelGetFunction != NULL;
+    CUlibrary library = NULL;
+    CUmodule module = NULL;
+    CUfunction function = NULL;
+    const char *call;
+    CUresult result;
+    Py_BEGIN_ALLOW_THREADS
+    if (is_library) {
+        CUkernel kernel = NULL;
+        call = "cuLibraryLoadData";
+        result = cu.LibraryLoadData(&library, code.buf, NULL, NULL, 0, NULL, NULL, 0);
+        if (result == CUDA_SUCCESS) {
+            call = "cuLibraryGetKernel";
+            result = cu.LibraryGetKernel(&kernel, library, entry);
+        }
+        if (result == CUDA_SUCCESS) {
+            call = "cuKernelGetFunction";
+            result = cu.KernelGetFunction(&function, kernel);
+        }
+    } else {
+        call = "cuModuleLoadDataEx";
+        result = cu.ModuleLoadDataEx(&module, code.buf, 0, NULL, NULL);
+        if (result == CUDA_SUCCESS) {
+            call = "cuModuleGetFunction";
+            result = cu.ModuleGetFunction(&function, module, entry);
+        }
+    }
+    if (result == CUDA_SUCCESS && shared_bytes > DEFAULT_SHARED_BYTES) {
+        // Set here and never again: the call synchronises.
+        call = "cuFuncSetAttribute";
+        result = cu.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes);
+    }
+    if (result != CUDA_SUCCESS) {
+        if (library != NULL) {
+            (void)cu.LibraryUnload(library);
+        }
+        if (module != NULL) {
+            (void)cu.ModuleUnload(module);
+        }
+    }
+    Py_END_ALLOW_THREADS
+    tw_leave(pushed);
+    PyBuffer_Release(&code);
+    if (tw_check(result, call) < 0) {
+        return NULL;
+    }
+    uintptr_t handle = is_library ? (uintptr_t)library : (uintptr_t)module;
+    return Py_BuildValue("(NKK)", PyBool_FromLong(is_library), (unsigned long long)handle,
+                         (unsigned long long)(uintptr_t)function);
+}
+
+// unload(device, is_library, handle)
+PyObject *tw_unload(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    int index, is_library, pushed;
+    unsigned long long handle;
+    if (!PyArg_ParseTuple(arguments, "ipK", &index, &is_library, &handle)) {
+        return NULL;
+    }
+    DeviceState *device = tw_device(index);
+    if (device == NULL || tw_enter(device, &pushed) < 0) {
+        return NULL;
+    }
+    CUresult result = is_library ? cu.LibraryUnload((CUlibrary)(uintptr_t)handle)
+                                 : cu.ModuleUnload((CUmodule)(uintptr_t)handle);
+    tw_leave(pushed);
+    if (tw_check(result, is_library ? "cuLibraryUnload" : "cuModuleUnload") < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+// resident_programs(device, function, threads, shared_bytes): thread blocks that fit on the device at once.
+PyObject *tw_resident_programs(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    int index, threads, pushed, blocks = 0, processors = 0;
+    unsigned long long function;
+    Py_ssize_t shared_bytes;
+    if (!PyArg_ParseTuple(arguments, "iKin", &index, &function, &threads, &shared_bytes)) {
+        return NULL;
+    }
+    DeviceState *device = tw_device(index);
+    if (device == NULL || tw_enter(device, &pushed) < 0) {
+        return NULL;
+    }
+    CUresult result =
+        cu.OccupancyMaxActiveBlocks(&blocks, (CUfunction)(uintptr_t)function, threads, (size_t)shared_bytes);
+    tw_leave(pushed);
+    if (tw_check(result, "cuOccupancyMaxActiveBlocksPerMultiprocessor") < 0 ||
+        tw_check(cu.DeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device->handle),
+                 "cuDeviceGetAttribute") < 0) {
+        return NULL;
+    }
+    return PyLong_FromLongLong((long long)blocks * processors);
+}

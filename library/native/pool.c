@@ -1,0 +1,281 @@
+// Stream-ordered device memory with a size-class free list.
+//
+// A freed block goes to the list of its (device, stream, size class) and is handed out again to the same
+// stream without any driver call: work on one stream is ordered, so the new owner's work comes after the
+// old owner's. Blocks above the device's cache limit go back to the driver with cuMemFreeAsync.
+#include "launcher.h"
+
+enum { BIN_COUNT = 512, SMALLEST = 512 };
+
+typedef struct Block {
+    struct Block *next;
+    CUdeviceptr address;
+} Block;
+
+typedef struct Bin {
+    struct Bin *next;
+    int device;
+    CUstream stream;
+    size_t capacity;
+    Block *blocks;
+} Bin;
+
+typedef struct {
+    size_t live_bytes, peak_bytes, cached_bytes;
+    uint64_t allocations, reuses, driver_allocations, driver_frees;
+} Statistics;
+
+static Bin *bins[BIN_COUNT];
+static Statistics statistics[MAX_DEVICES];
+
+// Four classes per power of two: at most a quarter is wasted, and a quarter of the classes would do for the
+// sizes that one model really uses.
+static size_t size_class(size_t size)
+{
+    if (size <= SMALLEST) {
+        return SMALLEST;
+    }
+    size_t step = SMALLEST;
+    while (step * 8 <= size && step < ((size_t)32 << 20)) {
+        step *= 2;
+    }
+    return (size + step - 1) / step * step;
+}
+
+static Bin *find_bin(int device, CUstream stream, size_t capacity, int create)
+{
+    size_t hash = ((size_t)stream >> 4) * 31 + capacity / SMALLEST * 17 + (size_t)device;
+    Bin **slot = &bins[hash % BIN_COUNT];
+    for (Bin *bin = *slot; bin != NULL; bin = bin->next) {
+        if (bin->device == device && bin->stream == stream && bin->capacity == capacity) {
+            return bin;
+        }
+    }
+    if (!create) {
+        return NULL;
+    }
+    Bin *bin = PyMem_Calloc(1, sizeof *bin);
+    if (bin != NULL) {
+        *bin = (Bin){.next = *slot, .device = device, .stream = stream, .capacity = capacity};
+        *slot = bin;
+    }
+    return bin;
+}
+
+// The device's context is current.
+static CUresult driver_free(const DeviceState *device, int index, CUdeviceptr address, CUstream stream)
+{
+    statistics[index].driver_frees++;
+    return device->pools_supported ? cu.MemFreeAsync(address, stream) : cu.MemFree(address);
+}
+
+static CUresult driver_allocate(const DeviceState *device, int index, CUdeviceptr *address, size_t size,
+                                CUstream stream)
+{
+    CUresult result =
+        device->pools_supported ? cu.MemAllocAsync(address, size, stream) : cu.MemAlloc(address, size);
+    if (result == CUDA_SUCCESS) {
+        statistics[index].driver_allocations++;
+    }
+    return result;
+}
+
+static size_t trim(const DeviceState *device, int index, size_t keep_bytes)
+{
+    size_t released = 0;
+    for (int i = 0; i < BIN_COUNT; i++) {
+        for (Bin *bin = bins[i]; bin != NULL; bin = bin->next) {
+            while (bin->device == index && bin->blocks != NULL && statistics[index].cached_bytes > keep_bytes) {
+                Block *block = bin->blocks;
+                bin->blocks = block->next;
+                (void)driver_free(device, index, block->address, bin->stream);
+                PyMem_Free(block);
+                statistics[index].cached_bytes -= bin->capacity;
+                released += bin->capacity;
+            }
+        }
+    }
+    return released;
+}
+
+static int raise_out_of_memory(int index, size_t size, CUresult code)
+{
+    const Statistics *s = &statistics[index];
+    if (tw_check(code, "cuMemAllocAsync") == 0) {
+        return -1;
+    }
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    PyObject *text = PyUnicode_FromFormat(
+        "out of memory on device %d: %zu bytes were asked for; Tilewright holds %zu bytes in live buffers (peak "
+        "%zu) and %zu bytes in its free list, which was emptied first; free buffers or use smaller ones",
+        index, size, s->live_bytes, s->peak_bytes, s->cached_bytes);
+    PyObject *arguments = text == NULL ? NULL : PyTuple_Pack(1, text);
+    if (arguments != NULL) {
+        PyObject_SetAttrString(value, "args", arguments);
+    }
+    Py_XDECREF(text);
+    Py_XDECREF(arguments);
+    PyErr_Restore(type, value, traceback);
+    return -1;
+}
+
+int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream stream, CUdeviceptr *address,
+                     size_t *capacity)
+{
+    Statistics *s = &statistics[index];
+    *capacity = size_class(size);
+    Bin *bin = find_bin(index, stream, *capacity, 0);
+    if (bin != NULL && bin->blocks != NULL) {
+        Block *block = bin->blocks;
+        bin->blocks = block->next;
+        *address = block->address;
+        PyMem_Free(block);
+        s->cached_bytes -= *capacity;
+        s->reuses++;
+    } else {
+        int pushed;
+        if (tw_enter(device, &pushed) < 0) {
+            return -1;
+        }
+        CUresult result = driver_allocate(device, index, address, *capacity, stream);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && s->cached_bytes > 0) {
+            trim(device, index, 0);
+            (void)cu.StreamSynchronize(stream);  // what was freed on the stream becomes usable now
+            result = driver_allocate(device, index, address, *capacity, stream);
+        }
+        tw_leave(pushed);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+            return raise_out_of_memory(index, size, result);
+        }
+        if (tw_check(result, device->pools_supported ? "cuMemAllocAsync" : "cuMemAlloc") < 0) {
+            return -1;
+        }
+    }
+    s->allocations++;
+    s->live_bytes += *capacity;
+    if (s->live_bytes > s->peak_bytes) {
+        s->peak_bytes = s->live_bytes;
+    }
+    return 0;
+}
+
+// Called from deallocators: it keeps the error indicator and gives up silently where nothing can be done,
+// that is in a forked child and after the driver's own shutdown.
+void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream stream)
+{
+    if (!tw_driver_is_usable()) {
+        return;
+    }
+    Statistics *s = &statistics[index];
+    s->live_bytes -= capacity;
+    DeviceState *device = tw_device(index);
+    if (device == NULL) {
+        PyErr_Clear();
+        return;
+    }
+    if (s->cached_bytes + capacity <= device->cache_limit) {
+        Bin *bin = find_bin(index, stream, capacity, 1);
+        Block *block = bin == NULL ? NULL : PyMem_Malloc(sizeof *block);
+        if (block != NULL) {
+            *block = (Block){.next = bin->blocks, .address = address};
+            bin->blocks = block;
+            s->cached_bytes += capacity;
+            return;
+        }
+    }
+    int pushed;
+    if (tw_enter(device, &pushed) < 0) {
+        PyErr_Clear();
+        return;
+    }
+    (void)driver_free(device, index, address, stream);
+    tw_leave(pushed);
+}
+
+PyObject *tw_pool_statistics(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    int index;
+    if (!PyArg_ParseTuple(arguments, "i", &index)) {
+        return NULL;
+    }
+    if (index < 0 || index >= MAX_DEVICES) {
+        return PyErr_Format(tw_argument_error, "device %d does not exist", index);
+    }
+    const Statistics *s = &statistics[index];
+    return Py_BuildValue("{s:n,s:n,s:n,s:K,s:K,s:K,s:K}", "live_bytes", (Py_ssize_t)s->live_bytes, "peak_bytes",
+                         (Py_ssize_t)s->peak_bytes, "cached_bytes", (Py_ssize_t)s->cached_bytes, "allocations",
+                         (unsigned long long)s->allocations, "reuses", (unsigned long long)s->reuses,
+                         "driver_allocations", (unsigned long long)s->driver_allocations, "driver_frees",
+                         (unsigned long long)s->driver_frees);
+}
+
+PyObject *tw_pool_trim(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    int index, pushed;
+    Py_ssize_t keep_bytes = 0;
+    if (!PyArg_ParseTuple(arguments, "i|n", &index, &keep_bytes)) {
+        return NULL;
+    }
+    DeviceState *device = tw_device(index);
+    if (device == NULL || tw_enter(device, &pushed) < 0) {
+        return NULL;
+    }
+    size_t released = trim(device, index, keep_bytes < 0 ? 0 : (size_t)keep_bytes);
+    tw_leave(pushed);
+    return PyLong_FromSize_t(released);
+}
+
+PyObject *tw_pool_set_limit(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    int index;
+    Py_ssize_t limit;
+    if (!PyArg_ParseTuple(arguments, "in", &index, &limit)) {
+        return NULL;
+    }
+    DeviceState *device = tw_device(index);
+    if (device == NULL) {
+        return NULL;
+    }
+    device->cache_limit = limit < 0 ? 0 : (size_t)limit;
+    Py_RETURN_NONE;
+}
+
+// A stream is about to be destroyed, and it is idle: its cached blocks move to the legacy stream's lists.
+PyObject *tw_pool_adopt(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    int index;
+    PyObject *object;
+    CUstream stream;
+    if (!PyArg_ParseTuple(arguments, "iO", &index, &object) || tw_parse_stream(object, &stream) < 0) {
+        return NULL;
+    }
+    for (int i = 0; i < BIN_COUNT && stream != NULL; i++) {
+        Bin **link = &bins[i];
+        while (*link != NULL) {
+            Bin *bin = *link;
+            if (bin->device != index || bin->stream != stream) {
+                link = &bin->next;
+                continue;
+            }
+            // Taken out before the legacy bin is looked up, which may lie in the same chain.
+            *link = bin->next;
+            Bin *legacy = bin->blocks == NULL ? NULL : find_bin(index, NULL, bin->capacity, 1);
+            if (bin->blocks != NULL && legacy == NULL) {
+                bin->next = *link;
+                *link = bin;
+                return PyErr_NoMemory();
+            }
+            while (bin->blocks != NULL) {
+                Block *block = bin->blocks;
+                bin->blocks = block->next;
+                block->next = legacy->blocks;
+                legacy->blocks = block;
+            }
+            PyMem_Free(bin);
+            link = &bins[i];
+        }
+    }
+    Py_RETURN_NONE;
+}

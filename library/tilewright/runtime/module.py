@@ -1,0 +1,159 @@
+"""A decision becomes code on a device: the candidates are tried in order until the driver takes one.
+
+Four driver errors mean "not this binary" and lead to the next candidate, as does a blob whose bytes
+are not the recorded ones: 200 (invalid image), 209 (no binary for this GPU), 218 (invalid PTX), 222
+(PTX version too new). Anything else is a fault of the machine and is raised. Every refusal is kept
+and logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.abi.arguments import AbiParameter, LaunchAbi
+from tilewright.abi.manifest import PTX
+from tilewright.abi.signature import Constexpr, KernelSignature
+from tilewright.errors import (
+    DriverError,
+    FormatError,
+    InternalCompilerError,
+    ToolchainError,
+    UnsupportedTargetError,
+)
+from tilewright.runtime.expression import compile_expression
+from tilewright.runtime.launcher import CODES, native
+from tilewright.runtime.resolve import Candidate, Decision, Reason
+
+logger = logging.getLogger(__name__)
+
+REFUSALS = {
+    200: "the driver finds the image invalid",
+    209: "the driver finds no binary for this GPU in it",
+    218: "the driver finds the PTX invalid",
+    222: "the PTX version is newer than the driver",
+}
+
+Fetch = Callable[[Candidate], tuple[LaunchAbi, bytes]]
+"""Returns the launch ABI and the code of a candidate, compiling it when it must."""
+
+_POINTER, _SCALAR, _GRID, _TENSOR_MAP, _WORKSPACE = range(5)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedKernel:
+    """Code that the driver took; it stays loaded until the process ends.
+
+    `trace` is the decision's with what happened while loading.
+    """
+
+    decision: Decision
+    candidate: Candidate
+    abi: LaunchAbi
+    device: int
+    function: int
+    trace: tuple[Reason, ...]
+
+
+def load(decision: Decision, *, device: int, fetch: Fetch) -> LoadedKernel:
+    """Load the first candidate that the driver accepts; raises ResolveError with the trace when none is."""
+    refusals: list[Reason] = []
+    for candidate in decision.candidates:
+        reason = None
+        try:
+            abi, code = fetch(candidate)
+            # The driver reads PTX up to a NUL, and Python's bytes give no promise of one to C.
+            image = code + b"\0" if candidate.target == PTX else code
+            _, _, function = native.load(device, image, abi.entry, abi.shared_bytes)
+        except DriverError as error:
+            if error.code not in REFUSALS:
+                raise
+            reason = f"{REFUSALS[error.code]} (error {error.code})"
+        except (
+            FormatError,
+            ToolchainError,
+            InternalCompilerError,
+            UnsupportedTargetError,
+        ) as error:
+            reason = f"{type(error).__name__}: {error}"
+        if reason is None:
+            trace = (*decision.trace, *refusals, Reason(str(candidate), True, "loaded"))
+            logger.info("%s: loaded %s", decision.kernel, candidate)
+            return LoadedKernel(decision, candidate, abi, device, function, trace)
+        refusals.append(Reason(str(candidate), False, reason))
+        logger.warning("%s: %s was refused: %s", decision.kernel, candidate, reason)
+    raise decision.error(*refusals)
+
+
+def make_plan(loaded: LoadedKernel, signature: KernelSignature) -> native.Plan:
+    """Return what the launcher needs to launch `loaded` with arguments in declaration order."""
+    positions = {name: index for index, (name, _) in enumerate(signature.parameters)}
+    constants = {
+        name: int(p.value)
+        for name, p in signature.parameters
+        if isinstance(p, Constexpr) and isinstance(p.value, int)
+    }
+    abi = loaded.abi
+    _check_scalars(abi, signature)
+
+    def code(text: str) -> tuple[int, ...]:
+        return compile_expression(text, positions, constants) if text else ()
+
+    def parameter(
+        declared: AbiParameter, offset: int
+    ) -> tuple[int, int, int, int, bool, tuple[object, ...]]:
+        size = declared.size_bytes
+        match declared.kind:
+            case "pointer":
+                return _POINTER, positions[declared.name], offset, size, False, ()
+            case "scalar":
+                return _SCALAR, positions[declared.name], offset, size, False, ()
+            case "grid":
+                return _GRID, declared.axis, offset, size, False, ()
+            case "workspace":
+                return _WORKSPACE, 0, offset, size, declared.zeroed, code(declared.size_expression)
+            case "tensor_map":
+                spec = declared.tensor_map
+                if spec is None:
+                    msg = f"tensor map parameter {declared.name!r} of {abi.entry} has no specification"
+                    raise FormatError(msg)
+                extents = tuple(map(code, spec.sizes)), tuple(map(code, spec.strides))
+                details = (CODES[spec.dtype], spec.swizzle_bytes, *extents, spec.box)
+                return _TENSOR_MAP, positions[spec.pointer], offset, size, False, details
+
+    persistent = 0
+    if abi.grid_kind == "persistent":
+        blocks = native.resident_programs(
+            loaded.device, loaded.function, abi.num_threads, abi.shared_bytes
+        )
+        persistent = max(1, blocks // (abi.cluster[0] * abi.cluster[1] * abi.cluster[2]))
+    return native.Plan(
+        name=loaded.decision.kernel,
+        function=loaded.function,
+        device=loaded.device,
+        threads=abi.num_threads,
+        shared_bytes=abi.shared_bytes,
+        cluster=abi.cluster,
+        persistent_programs=persistent,
+        parameters=tuple(map(parameter, abi.parameters, abi.offsets())),
+        writes=tuple(positions[name] for name in abi.writes),
+        predicate=code(abi.tma_ok),
+        predicate_text=abi.tma_ok,
+        keep_alive=loaded,
+    )
+
+
+def _check_scalars(abi: LaunchAbi, signature: KernelSignature) -> None:
+    """Raise FormatError when the ABI names an argument that the signature lacks or gives another width."""
+    runtime = dict(signature.runtime)
+    for parameter in abi.parameters:
+        if parameter.kind not in ("pointer", "scalar"):
+            continue
+        declared = runtime.get(parameter.name)
+        if declared is None or declared.dtype != parameter.dtype:
+            msg = (
+                f"the launch ABI of {abi.entry} wants {parameter.name}: {parameter.dtype}, the signature has "
+                f"{declared}"
+            )
+            raise FormatError(msg)

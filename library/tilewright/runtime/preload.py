@@ -1,0 +1,34 @@
+"""Load kernels before they are needed: before a graph capture, or before a service takes requests."""
+
+from __future__ import annotations
+
+from tilewright.abi.signature import KernelSignature
+from tilewright.errors import ArgumentError
+from tilewright.language.kernel import Kernel
+from tilewright.runtime import store
+from tilewright.runtime.launch import load_bundled, loaded_kernel
+
+
+def preload(*kernels: Kernel, device: int = 0, signatures: tuple[KernelSignature, ...] = ()) -> int:
+    """Load every bundled signature of `kernels` on a device and return how many there are.
+
+    A kernel that is in no bundle needs its `signatures`; these are resolved as a launch would,
+    which may compile. Afterwards, launches of these signatures load nothing, so they can be
+    captured in a graph. Raises ArgumentError for a kernel that has no bundled signature when none
+    is given.
+    """
+    count = 0
+    for kernel in kernels:
+        found = store.entries_of(kernel)
+        for key, entry in found.items():
+            load_bundled(kernel, key, entry, device)
+        for signature in signatures:
+            loaded_kernel(kernel, signature, device)
+        if not found and not signatures:
+            msg = (
+                f"kernel {kernel.qualified_name} is in no bundle, so its signatures are not known; pass "
+                "signatures=(...)"
+            )
+            raise ArgumentError(msg)
+        count += len(found) + len(signatures)
+    return count

@@ -1,0 +1,252 @@
+"""Which binary serves a launch: an ordered list of candidates, with a reason for each yes and no.
+
+A pure function of what is on offer (the bundle's entry, a cached compilation, the compiler) and of
+the device. Candidates are, in order: prebuilt for this very GPU, prebuilt of its family, user
+cache, compile now, PTX that the driver assembles. Loading walks the list; the trace says why each
+is where it is, or why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tilewright.abi.manifest import PTX, Blob, Entry
+from tilewright.abi.target import ComputeCapability, Target, ptx_may_run_on
+from tilewright.errors import ResolveError
+from tilewright.runtime.device import DeviceFacts, format_version
+
+Origin = Literal["prebuilt", "family", "cached", "compile", "ptx", "cached ptx", "compiled ptx"]
+
+PTX_TARGET = Target(8, 0)
+"""What the floor's text is written for."""
+
+_KNOWN_UNTUNED = {10: "untuned: no tcgen05 schedule"}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the settings allow: our compiler (`TILEWRIGHT_JIT`), the driver's (`TILEWRIGHT_PTX`)."""
+
+    jit: bool = True
+    ptx: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What could serve one signature.
+
+    `entry` is the bundle's, `cached` an entry of the user cache of the same form. `compiler` is
+    None when the compiler may be asked, else why not; `jit_target` is what it would assemble for
+    the device, None when its toolchain does not know the GPU.
+    """
+
+    entry: Entry | None
+    cached: Entry | None
+    compiler: str | None
+    jit_target: Target | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a candidate was accepted or refused."""
+
+    candidate: str
+    is_accepted: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'+' if self.is_accepted else '-'} {self.candidate}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to serve the launch. `blob` and `entry` are None when it must be compiled first."""
+
+    origin: Origin
+    target: str
+    entry: Entry | None
+    blob: Blob | None
+
+    def __str__(self) -> str:
+        return f"{self.origin} {self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What `resolve` found for one kernel and signature on one device."""
+
+    kernel: str
+    signature: str
+    source_key: str
+    device: DeviceFacts
+    candidates: tuple[Candidate, ...]
+    trace: tuple[Reason, ...]
+
+    def error(self, *more: Reason) -> ResolveError:
+        """Return the error for a launch that nothing can serve, with the whole trace and the remedy."""
+        trace = (*self.trace, *more)
+        lines = [
+            f"no binary of kernel {self.kernel} can run on this GPU",
+            f"  signature: {self.signature}",
+            f"  GPU: compute capability {self.device.capability}, driver for CUDA "
+            f"{format_version(self.device.driver_version)}, {self.device.shared_bytes} bytes of shared memory",
+            *(f"  {reason}" for reason in trace),
+            f"  remedy: {_remedy(self.device.capability, trace)}",
+        ]
+        return ResolveError("\n".join(lines))
+
+
+def resolve(
+    kernel: str,
+    signature: str,
+    source_key: str,
+    *,
+    offers: Offers,
+    device: DeviceFacts,
+    policy: Policy,
+) -> Decision:
+    """Return the candidates for one signature on `device` in the order in which to try them."""
+    trace: list[Reason] = []
+    candidates = [
+        *_cubins(offers.entry, device, trace, is_cached=False),
+        *_cubins(offers.cached, device, trace, is_cached=True),
+        *_compile(offers, device, policy, trace),
+        *_ptx(offers, device, policy, trace),
+    ]
+    return Decision(kernel, signature, source_key, device, tuple(candidates), tuple(trace))
+
+
+def _cubins(
+    entry: Entry | None, device: DeviceFacts, trace: list[Reason], *, is_cached: bool
+) -> list[Candidate]:
+    if entry is None:
+        if not is_cached:
+            trace.append(
+                Reason("prebuilt", False, "the bundle has no entry for this kernel and signature")
+            )
+        else:
+            trace.append(Reason("cached", False, "never compiled on this machine"))
+        return []
+    found: list[tuple[tuple[int, int, int], Candidate, str]] = []
+    for name, blob in sorted(_cubin_blobs(entry).items()):
+        target = Target.parse(name)
+        is_exact = (target.major, target.minor) == (
+            device.capability.major,
+            device.capability.minor,
+        )
+        label = f"{'cached' if is_cached else 'prebuilt'} {name}"
+        refusal = _refuse_cubin(target, entry, blob, device)
+        if refusal is not None:
+            trace.append(Reason(label, False, refusal))
+            continue
+        origin: Origin = "cached" if is_cached else "prebuilt" if is_exact else "family"
+        # Exact before family, newer before older, and of equals the one with more features.
+        rank = (0 if is_exact else 1, -target.minor, ("a", "f", "").index(target.suffix))
+        found.append(
+            (rank, Candidate(origin, name, entry, blob), _acceptance(target, device.capability))
+        )
+    found.sort(key=lambda item: item[0])
+    trace.extend(Reason(str(candidate), True, text) for _, candidate, text in found)
+    return [candidate for _, candidate, _ in found]
+
+
+def _cubin_blobs(entry: Entry) -> Mapping[str, Blob]:
+    return {name: blob for name, blob in entry.blobs.items() if name != PTX}
+
+
+def _acceptance(target: Target, capability: ComputeCapability) -> str:
+    is_exact = (target.major, target.minor) == (capability.major, capability.minor)
+    text = "made for this GPU" if is_exact else f"{target} also runs on {capability}"
+    untuned = _KNOWN_UNTUNED.get(capability.major)
+    return f"{text} ({untuned})" if untuned else text
+
+
+def _refuse_cubin(target: Target, entry: Entry, blob: Blob, device: DeviceFacts) -> str | None:
+    if not target.may_run_on(device.capability):
+        return f"does not run on compute capability {device.capability}"
+    return _refuse_limits(entry, blob, device)
+
+
+def _refuse_limits(entry: Entry, blob: Blob, device: DeviceFacts) -> str | None:
+    if blob.min_driver > device.driver_version:
+        return (
+            f"needs a driver for CUDA {format_version(blob.min_driver)}, this one is for "
+            f"{format_version(device.driver_version)}"
+        )
+    if entry.abi.shared_bytes > device.shared_bytes:
+        return f"needs {entry.abi.shared_bytes} bytes of shared memory, the GPU has {device.shared_bytes}"
+    return None
+
+
+def _compile(
+    offers: Offers, device: DeviceFacts, policy: Policy, trace: list[Reason]
+) -> list[Candidate]:
+    if not policy.jit:
+        trace.append(Reason("compile", False, "TILEWRIGHT_JIT=off forbids the compiler"))
+        return []
+    if offers.compiler is not None:
+        trace.append(Reason("compile", False, offers.compiler))
+        return []
+    if offers.jit_target is None:
+        trace.append(
+            Reason("compile", False, f"no toolchain knows compute capability {device.capability}")
+        )
+        return []
+    candidate = Candidate("compile", str(offers.jit_target), None, None)
+    trace.append(Reason(str(candidate), True, "the compiler is installed and knows this GPU"))
+    return [candidate]
+
+
+def _ptx(
+    offers: Offers, device: DeviceFacts, policy: Policy, trace: list[Reason]
+) -> list[Candidate]:
+    if not policy.ptx:
+        trace.append(Reason(PTX, False, "TILEWRIGHT_PTX=off forbids the driver's compiler"))
+        return []
+    if not ptx_may_run_on(PTX_TARGET, device.capability):
+        trace.append(
+            Reason(PTX, False, f"the floor needs {PTX_TARGET.major}.{PTX_TARGET.minor} or newer")
+        )
+        return []
+    candidates: list[Candidate] = []
+    sources: tuple[tuple[Origin, Entry | None], ...] = (
+        ("ptx", offers.entry),
+        ("cached ptx", offers.cached),
+    )
+    for origin, entry in sources:
+        blob = None if entry is None else entry.blobs.get(PTX)
+        if entry is None or blob is None:
+            continue
+        refusal = _refuse_limits(entry, blob, device)
+        if refusal is None:
+            candidates.append(Candidate(origin, PTX, entry, blob))
+        trace.append(
+            Reason(origin, refusal is None, refusal or "the driver assembles the portable text")
+        )
+    if not candidates and policy.jit and offers.compiler is None:
+        candidates.append(Candidate("compiled ptx", PTX, None, None))
+        trace.append(
+            Reason(
+                "compiled ptx", True, "the compiler makes portable text, the driver assembles it"
+            )
+        )
+    elif not candidates:
+        trace.append(Reason(PTX, False, "there is no portable text of this kernel"))
+    return candidates
+
+
+def _remedy(capability: ComputeCapability, trace: tuple[Reason, ...]) -> str:
+    if not ptx_may_run_on(PTX_TARGET, capability):
+        return f"GPUs older than {PTX_TARGET.major}.{PTX_TARGET.minor} are not supported"
+    texts = " ".join(reason.text for reason in trace if not reason.is_accepted)
+    if "TILEWRIGHT_JIT=off" in texts:
+        return "allow the compiler (TILEWRIGHT_JIT=on), or bundle this kernel and signature"
+    if "not installed" in texts:
+        return (
+            "install the compiler with `pip install tilewright[compiler]`, or bundle this signature"
+        )
+    if "needs a driver" in texts:
+        return "install a newer NVIDIA driver"
+    return "run `tilewright doctor`; it names what is missing or damaged"

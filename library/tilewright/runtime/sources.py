@@ -1,0 +1,115 @@
+"""Where the code of a kernel can come from, asked in the world as it is: bundle, user cache, compiler.
+
+`decide` collects what is on offer for the pure `resolve`; a `Fetcher` then gets the bytes of one
+candidate, compiling where it must. Of N processes that miss at once, one compiles and the others
+find its result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.abi.arguments import LaunchAbi
+from tilewright.abi.manifest import PTX
+from tilewright.abi.signature import KernelSignature
+from tilewright.abi.target import Target
+from tilewright.language.kernel import Kernel
+from tilewright.runtime import cache, jit, store
+from tilewright.runtime.device import DeviceFacts
+from tilewright.runtime.resolve import Candidate, Decision, Offers, Policy, resolve
+from tilewright.runtime.store import source_key
+from tilewright.settings import settings
+
+__all__ = ["Fetcher", "decide", "decide_key", "fetch_bundled", "source_key"]
+
+
+def decide(kernel: Kernel, signature: KernelSignature, facts: DeviceFacts) -> Decision:
+    """Return the decision for a kernel and signature on a device, which need not be in this machine."""
+    return decide_key(
+        kernel.qualified_name, str(signature), source_key(kernel, signature), facts=facts
+    )
+
+
+def decide_key(
+    kernel: str, signature: str, key: str, *, facts: DeviceFacts, policy: Policy | None = None
+) -> Decision:
+    """Return the decision for a source key; `policy` is the settings' unless given."""
+    found = store.find(key)
+    target = jit.target_for(facts.capability)
+    policy = policy or Policy(jit=settings().jit, ptx=settings().ptx)
+    # The cache is asked only where the bundle has nothing: the prebuilt path reads no user folder.
+    is_jit = found is None and policy.jit
+    cached = cache.user_cache().find(key, target, _freshness(key, target)) if is_jit else None
+    return resolve(
+        kernel,
+        signature,
+        key,
+        offers=Offers(
+            entry=None if found is None else found[1],
+            cached=None if cached is None else cached.entry,
+            compiler=jit.why_unavailable(),
+            jit_target=target,
+        ),
+        device=facts,
+        policy=policy,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fetcher:
+    """Gets the launch ABI and the bytes of a candidate of one kernel and signature."""
+
+    kernel: Kernel
+    signature: KernelSignature
+    source_key: str
+
+    def __call__(self, candidate: Candidate) -> tuple[LaunchAbi, bytes]:
+        """Return the ABI and the code; raises CorruptBlobError or FormatError, or what compiling raises."""
+        if candidate.origin in ("compile", "compiled ptx"):
+            return self._compile(
+                None if candidate.target == PTX else Target.parse(candidate.target)
+            )
+        entry, blob = candidate.entry, candidate.blob
+        assert entry is not None
+        assert blob is not None
+        if candidate.origin in ("cached", "cached ptx"):
+            return entry.abi, cache.user_cache().read(self.source_key, blob)
+        return fetch_bundled(self.source_key, candidate)
+
+    def _compile(self, target: Target | None) -> tuple[LaunchAbi, bytes]:
+        users = cache.user_cache()
+        freshness = jit.build_key(self.source_key, target)
+        name = PTX if target is None else str(target)
+        with users.lock(self.source_key):
+            # Another process may have compiled it while this one waited.
+            cached = users.find(self.source_key, target, freshness)
+            if cached is None or name not in cached.entry.blobs:
+                compiled = jit.compile_kernel(
+                    self.kernel, self.signature, () if target is None else (target,)
+                )
+                codes = {PTX: compiled.ptx.encode()}
+                codes |= {each: cubin.data for each, cubin in compiled.cubins.items()}
+                cached = users.put(
+                    self.source_key,
+                    target,
+                    freshness,
+                    kernel=self.kernel.qualified_name,
+                    signature=str(self.signature),
+                    abi=compiled.abi,
+                    codes=codes,
+                )
+            return cached.entry.abi, users.read(self.source_key, cached.entry.blobs[name])
+
+
+def fetch_bundled(key: str, candidate: Candidate) -> tuple[LaunchAbi, bytes]:
+    """Return the ABI and the checked bytes of a candidate that a bundle holds."""
+    found = store.find(key)
+    assert found is not None
+    assert candidate.entry is not None
+    assert candidate.blob is not None
+    return candidate.entry.abi, found[0].read(candidate.blob)
+
+
+def _freshness(key: str, target: Target | None) -> str | None:
+    """Return what the installed compiler would stamp its result with; None when there is no compiler."""
+    return None if jit.why_unavailable() is not None else jit.build_key(key, target)
