@@ -1,8 +1,7 @@
 """What a load or store of a tile costs in a layout, and the layouts that suit it best.
 
-The cost is per warp: one for each instruction and one for each 32-byte sector that the warp
-touches, since warps run side by side. Vectors are chosen by the pointer alone; masks do not narrow
-them.
+The cost counts the instructions of one warp and the 32-byte sectors that they touch, since warps
+run side by side. Vectors are chosen by the pointer alone; masks do not narrow them.
 """
 
 from __future__ import annotations
@@ -19,6 +18,13 @@ from tilewright_compiler.layout.linear import LinearLayout
 
 MAX_VECTOR_BYTES = 16
 
+# In half issue slots of one warp; a slot is the unit of `layout.shared` costs. An access carries
+# 64-bit addresses and predicates; a sector takes two cycles of what one multiprocessor gets of
+# device memory, but half a cycle where another warp has brought it into the L1 cache.
+_INSTRUCTION_COST = 8
+_SECTOR_COST = 4
+_CACHED_SECTOR_COST = 1
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -31,6 +37,7 @@ class Access:
     size_bytes: int
     contiguity: tuple[int, ...]
     limits: tuple[int, ...]
+    is_load: bool
 
     @classmethod
     def of(cls, operation: Operation, axis_info: Mapping[Value, AxisInfo]) -> Access:
@@ -42,7 +49,13 @@ class Access:
             max(1, min(contiguity, divisibility // size_bytes, MAX_VECTOR_BYTES // size_bytes))
             for contiguity, divisibility in zip(info.contiguity, info.divisibility, strict=True)
         )
-        return cls(shape_of(pointer.type), size_bytes, tuple(info.contiguity), limits)
+        return cls(
+            shape_of(pointer.type),
+            size_bytes,
+            tuple(info.contiguity),
+            limits,
+            operation.name == "load",
+        )
 
     @property
     def bytes(self) -> int:
@@ -53,8 +66,10 @@ class Access:
         return size
 
     def cost(self, layout: LinearLayout) -> int:
-        """Return instructions plus sectors of one warp."""
+        """Return the issue slots that one warp needs."""
         owned = layout.num_registers >> layout.free.register.bit_count()
+        warps = 1 << layout.free.warp.bit_count() if self.is_load else 1  # that read the same
+        sector = _SECTOR_COST + _CACHED_SECTOR_COST * (warps - 1)
         costs = []
         for axis in range(len(self.shape)):
             vector = vector_width(layout, axis, limit=self.limits[axis])
@@ -65,8 +80,8 @@ class Access:
                 contiguity=self.contiguity[axis],
                 size_bytes=self.size_bytes,
             )
-            costs.append(owned // vector * (1 + touched))
-        return min(costs)
+            costs.append(owned // vector * (_INSTRUCTION_COST + touched * sector // warps))
+        return min(costs) // 2
 
     def preferred_layouts(self, *, num_warps: int) -> tuple[LinearLayout, ...]:
         """Return coalesced layouts, equally good for this access: they differ in where warps go.

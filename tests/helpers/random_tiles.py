@@ -1,0 +1,199 @@
+"""Random kernels over [M, N] tiles: loads, arithmetic, reductions, moves, control flow, stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tilewright.abi.dtypes import float32, int1, int32, int64
+from tilewright.abi.signature import KernelSignature, Pointer, Scalar
+from tilewright_compiler.ir.builder import Builder
+from tilewright_compiler.ir.core import Block, Function, Module, Value
+from tilewright_compiler.ir.types import PointerType, ScalarType, TileType, shape_of
+
+F32 = ScalarType(float32)
+I32 = ScalarType(int32)
+
+
+@dataclass(slots=True)
+class TileProgram:
+    """Builds one kernel `(x, y, out, flag)`; each store takes its own part of `out`."""
+
+    num_warps: int
+    block: Block = field(init=False)
+    signature: KernelSignature = field(init=False)
+    stored: int = 0
+
+    def __post_init__(self) -> None:
+        pointer = Pointer(float32, aligned=True)
+        self.signature = KernelSignature(
+            (("x", pointer), ("y", pointer), ("out", pointer), ("flag", Scalar(int64))),
+            "fast",
+            num_warps=self.num_warps,
+        )
+        types = [PointerType(float32)] * 3 + [ScalarType(int64)]
+        self.block = Block(tuple(Value(type_) for type_ in types))
+
+    @property
+    def build(self) -> Builder:
+        return Builder(self.block)
+
+    def argument(self, index: int) -> Value:
+        return self.block.arguments[index]
+
+    def index(self, value: int) -> Value:
+        return self.build.value("constant", (), ScalarType(int64), value=value)
+
+    def splat(self, scalar: Value, shape: tuple[int, ...]) -> Value:
+        assert not isinstance(scalar.type, TileType)
+        return self.build.value("splat", (scalar,), TileType(shape, scalar.type))
+
+    def offsets(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Value:
+        """Return the i32 offsets of a strided tile."""
+        total: Value | None = None
+        for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+            line = self.build.value("arange", (), TileType((extent,), I32), start=0, end=extent)
+            scale = self.splat(self.build.value("constant", (), I32, value=stride), (extent,))
+            line = self.build.value("mul", (line, scale), line.type)
+            for other in range(len(shape)):
+                if other != axis:
+                    line = self.expand(line, other)
+            line = self.broadcast(line, shape)
+            total = line if total is None else self.build.value("add", (total, line), line.type)
+        assert total is not None
+        return total
+
+    def pointers(self, base: Value, shape: tuple[int, ...], *, columns_first: bool) -> Value:
+        """Return pointers to a dense tile in row-major or column-major order."""
+        strides = [1] * len(shape)
+        order = list(range(len(shape)))
+        for axis in order[1:] if columns_first else order[-2::-1]:
+            inner = axis - 1 if columns_first else axis + 1
+            strides[axis] = strides[inner] * shape[inner]
+        tile = self.splat(base, shape)
+        offsets = self.offsets(shape, tuple(strides))
+        return self.build.value("addptr", (tile, offsets), tile.type)
+
+    def load(self, argument: int, shape: tuple[int, ...], *, columns_first: bool) -> Value:
+        pointer = self.pointers(self.argument(argument), shape, columns_first=columns_first)
+        return self.build.value("load", (pointer,), TileType(shape, F32), cache="", eviction="")
+
+    def store(self, value: Value, *, columns_first: bool) -> None:
+        shape = shape_of(value.type)
+        start = self.index(self.stored)
+        base = self.argument(2)
+        moved = self.build.value("addptr", (base, start), base.type)
+        pointer = self.pointers(moved, shape, columns_first=columns_first)
+        self.build.create("store", (pointer, value), cache="", eviction="")
+        self.stored += int(np.prod(shape))
+
+    def binary(self, name: str, left: Value, right: Value) -> Value:
+        return self.build.value(name, (left, right), left.type)
+
+    def unary(self, name: str, value: Value) -> Value:
+        return self.build.value(name, (value,), value.type)
+
+    def reduce(self, value: Value, axis: int, kind: str) -> Value:
+        shape = shape_of(value.type)
+        result = TileType(shape[:axis] + shape[axis + 1 :], F32)
+        return self.build.value("reduce", (value,), result, axis=axis, kind=kind)
+
+    def expand(self, value: Value, axis: int) -> Value:
+        assert isinstance(value.type, TileType)
+        shape = value.type.shape
+        type_ = TileType((*shape[:axis], 1, *shape[axis:]), value.type.element)
+        return self.build.value("expand_dims", (value,), type_, axis=axis)
+
+    def broadcast(self, value: Value, shape: tuple[int, ...]) -> Value:
+        assert isinstance(value.type, TileType)
+        if value.type.shape == shape:
+            return value
+        return self.build.value("broadcast", (value,), TileType(shape, value.type.element))
+
+    def transpose(self, value: Value) -> Value:
+        assert isinstance(value.type, TileType)
+        type_ = TileType(value.type.shape[::-1], value.type.element)
+        return self.build.value("transpose", (value,), type_, order=(1, 0))
+
+    def loop(self, initial: Value, step: Value, name: str) -> Value:
+        """Return `initial` combined with `step` in a loop of three turns."""
+        induction, carried = Value(ScalarType(int64)), Value(initial.type)
+        body = Block((induction, carried))
+        inner = Builder(body)
+        combined = inner.value(name, (carried, step), initial.type)
+        inner.create("yield", (combined,))
+        bounds = (self.index(0), self.index(3), self.index(1))
+        loop = self.build.create("for", (*bounds, initial), (initial.type,), (body,))
+        return loop.result
+
+    def branch(self, first: Value, second: Value) -> Value:
+        """Return one of two values, by the run-time flag."""
+        regions = []
+        for value in (first, second):
+            region = Block()
+            Builder(region).create("yield", (value,))
+            regions.append(region)
+        zero = self.index(0)
+        condition = self.build.value(
+            "cmp", (self.argument(3), zero), ScalarType(int1), predicate="eq"
+        )
+        return self.build.create("if", (condition,), (first.type,), regions).result
+
+    def finish(self) -> Module:
+        self.build.create("return")
+        function = Function("program", self.block, is_kernel=True)
+        return Module({"program": function}, self.signature)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Module:
+    """Kernels that store a few values computed in random ways from two loaded arrays."""
+    program = TileProgram(draw(st.sampled_from([1, 2, 4])))
+    extents = st.sampled_from([1, 2, 4, 8, 32, 64])
+    m, n = draw(extents), draw(extents)
+    pool: list[Value] = [
+        program.load(argument, (m, n), columns_first=draw(st.booleans())) for argument in (0, 1)
+    ]
+
+    def pick(*shapes: tuple[int, ...]) -> Value | None:
+        fitting = [value for value in pool if shape_of(value.type) in shapes]
+        return draw(st.sampled_from(fitting)) if fitting else None
+
+    names = st.sampled_from(["add", "sub", "mul", "max"])
+    for _ in range(draw(st.integers(1, 8))):
+        kind = draw(st.sampled_from(["binary", "unary", "reduce", "widen", "turn", "loop", "if"]))
+        first = draw(st.sampled_from(pool))
+        shape = shape_of(first.type)
+        match kind:
+            case "binary" | "loop" | "if":
+                second = pick(shape)
+                assert second is not None
+                if kind == "binary":
+                    pool.append(program.binary(draw(names), first, second))
+                elif kind == "loop":
+                    pool.append(program.loop(first, second, draw(names)))
+                else:
+                    pool.append(program.branch(first, second))
+            case "unary":
+                pool.append(program.unary(draw(st.sampled_from(["exp", "neg"])), first))
+            case "reduce" if len(shape) == 2:
+                axis = draw(st.integers(0, 1))
+                pool.append(program.reduce(first, axis, draw(st.sampled_from(["sum", "max"]))))
+            case "widen" if shape in ((m,), (n,)):
+                axis = 1 if shape == (m,) else 0
+                pool.append(program.broadcast(program.expand(first, axis), (m, n)))
+            case "turn" if len(shape) == 2:
+                pool.append(program.transpose(first))
+    for value in pool[-3:]:
+        program.store(value, columns_first=draw(st.booleans()))
+    return program.finish()
+
+
+def arrays() -> dict[str, NDArray[np.float32]]:
+    """Return inputs large enough for every random kernel; values are small integers in f32."""
+    generator = np.random.default_rng(7)
+    inputs = {name: generator.integers(-3, 4, 4096).astype(np.float32) for name in ("x", "y")}
+    return {**inputs, "out": np.zeros(3 * 4096, np.float32)}
