@@ -116,9 +116,9 @@ def kernel_fields(closure: Sequence[KernelSource]) -> tuple[Field, ...]:
         # The rule is a set of names: their order in the decorator has no meaning.
         fields.append((f"{prefix}: divisible", ", ".join(sorted(set(source.rule.divisible)))))
         fields.append((f"{prefix}: unit", ", ".join(sorted(set(source.rule.unit)))))
+        fields += _Writer(source).block(f"{prefix}: statement", source.body)
+        # Last, so that a changed statement is explained by itself and not by a name it brought in.
         fields += [(f"{prefix}: {name} means", text) for name, text in sorted(source.captures)]
-        writer = _Writer(source)
-        fields += writer.block(f"{prefix}: statement", source.body)
     return tuple(fields)
 
 

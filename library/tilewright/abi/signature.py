@@ -61,7 +61,8 @@ class Constexpr:
         # A dtype and a string of the same spelling are different values, and True is not 1.
         if isinstance(self.value, DType):
             return f"=dtype({self.value.name})"
-        return f"={self.value!r}"
+        # ascii, not repr: what repr escapes follows the Unicode tables of the running Python.
+        return f"={ascii(self.value)}"
 
 
 Parameter = Pointer | Scalar | Constexpr

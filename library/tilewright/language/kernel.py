@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import FunctionType, MappingProxyType, ModuleType
-from typing import Any, NoReturn, TypeAlias, cast, overload
+from typing import Any, TypeAlias, cast, overload
 
 from tilewright.abi import keys
 from tilewright.abi.dtypes import DType
@@ -69,7 +69,7 @@ class Kernel:
         return f"<kernel {self.qualified_name}>"
 
     def __getitem__(self, grid: object) -> Callable[..., None]:
-        """Return what launches this kernel over `grid`: an int, a tuple of 1 to 3 ints, or a callable.
+        """Return what launches this kernel over `grid`: an int, 1 to 3 ints, or a callable.
 
         A callable takes a dict of all arguments by name and returns an int or a tuple. What is
         returned is called with the kernel's arguments, and `num_warps`, `num_stages` and `stream`
@@ -77,7 +77,7 @@ class Kernel:
         """
         return self.launcher(grid)
 
-    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Raise OutsideKernelError: kernels call kernels, Python launches them over a grid."""
         msg = (
             f"kernel `{self.name}` was called by plain Python with {len(args) + len(kwargs)} "
@@ -92,7 +92,7 @@ class Kernel:
 
     @cached_property
     def launcher(self) -> Callable[[object], Callable[..., None]]:
-        """What takes the grid and then the arguments; it remembers the launches that it has seen."""
+        """What takes the grid, then the arguments; it remembers the launches that it saw."""
         # The one import upwards: the language offers the syntax, the runtime has the meaning.
         from tilewright.runtime.launch import launcher_of
 

@@ -49,7 +49,7 @@ def static_range(
 
 
 @operation
-def static_assert(condition: bool | constexpr, message: str | constexpr = "") -> None:
+def static_assert(condition: Operand, message: str | constexpr = "") -> None:
     """Fail the compilation with `message` unless `condition`, known at compile time, is true."""
     outside_kernel(static_assert)
 
