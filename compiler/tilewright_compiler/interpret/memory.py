@@ -137,8 +137,9 @@ class Memory:
         else:
             addresses, values = np.broadcast_arrays(addresses, values)
             programs = None
+        ranges = self._ranges_of(addresses, access, programs)
         self.stores += 1
-        for where, found in self._ranges_of(addresses, access, programs):
+        for where, found in ranges:
             if not found.is_writeable:
                 msg = (
                     f"kernel {access.kernel!r} stores to argument {found.names}, which is read-only"
