@@ -32,6 +32,21 @@ def apply(
 
     A tile of shape () is a scalar. Extents must be powers of two.
     """
+    module, arrays = operation_module(name, inputs, dtype=dtype, shape=shape, **attributes)
+    run(module, grid=(1, 1, 1), arguments=arrays)
+    return arrays["out"]
+
+
+def operation_module(
+    name: str,
+    inputs: Sequence[Array],
+    *,
+    dtype: DType | None = None,
+    shape: tuple[int, ...] | None = None,
+    num_warps: int = 4,
+    **attributes: Any,
+) -> tuple[Module, dict[str, Array]]:
+    """Return a kernel that loads `inputs`, applies the operation and stores; and its arguments."""
     shape = inputs[0].shape if shape is None else shape
     dtype = from_numpy(inputs[0].dtype) if dtype is None else dtype
     result = np.zeros(shape, to_numpy(dtype))
@@ -52,12 +67,12 @@ def apply(
     builder.create("store", [_pointers(builder, arguments[-1], shape), value], **HINTS)
     builder.create("return")
     signature = KernelSignature(
-        tuple((key, Pointer(from_numpy(array.dtype))) for key, array in arrays.items())
+        tuple((key, Pointer(from_numpy(array.dtype))) for key, array in arrays.items()),
+        num_warps=num_warps,
     )
     module = Module({"one": Function("one", builder.block, is_kernel=True)}, signature)
     verify(module)
-    run(module, grid=(1, 1, 1), arguments=arrays)
-    return result
+    return module, arrays
 
 
 def _pointers(builder: Builder, pointer: Value, shape: tuple[int, ...]) -> Value:

@@ -1,0 +1,79 @@
+"""PTX text as a list of instructions: enough of the language for what the compiler emits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_REGISTERS = re.compile(r"\.reg \.(\w+)\s+(%?\w+?)(?:<\d+>)?;")
+_PARAMETER = re.compile(r"\.param \.(\w+)[^,)]*?(\w+)\s*(?=[,)\n])")
+_ARRAY = re.compile(r"\.(?:global|const)\s.*?\.(b\d+|u\d+) (\w+)\[\d+\] = \{([^}]*)\};", re.DOTALL)
+_LOCAL = re.compile(r"\.local .*?\.b8\s+(\w+)\[(\d+)\];")
+_SHARED = re.compile(r"\.extern \.shared .*?\.b8 (\w+)\[\];")
+_LABEL = re.compile(r"^(\$?\w+):$")
+_GUARD = re.compile(r"^@(!?)(%\w+)\s+(.*)$", re.DOTALL)
+_OPERANDS = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s|]+")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """`@guard opcode.parts operands;`"""
+
+    opcode: tuple[str, ...]
+    operands: tuple[str, ...]
+    guard: str = ""
+    guard_is_negated: bool = False
+
+    def __str__(self) -> str:
+        return f"{'.'.join(self.opcode)} {', '.join(self.operands)}"
+
+
+@dataclass
+class Program:
+    """One entry with all that it declares. `parameters` are (name, type) in order."""
+
+    entry: str = ""
+    num_threads: int = 0
+    parameters: list[tuple[str, str]] = field(default_factory=list)
+    registers: dict[str, str] = field(default_factory=dict)
+    arrays: dict[str, tuple[str, list[int]]] = field(default_factory=dict)
+    shared: tuple[str, ...] = ()
+    local: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+    instructions: list[Instruction] = field(default_factory=list)
+
+
+def parse(text: str) -> Program:
+    """Parse PTX with one entry."""
+    text = re.sub(r"//[^\n]*", "", text)
+    head, _, rest = text.partition(".visible .entry ")
+    header, _, body = rest.partition("\n{")
+    program = Program(entry=header[: header.index("(")])
+    program.parameters = [(name, type_) for type_, name in _PARAMETER.findall(header)]
+    threads = re.search(r"\.reqntid (\d+)", header)
+    assert threads is not None, "the entry states its number of threads"
+    program.num_threads = int(threads[1])
+    for type_, name, values in _ARRAY.findall(head):
+        program.arrays[name] = (type_, [int(value, 0) for value in values.split(",")])
+    program.shared = tuple(_SHARED.findall(head))
+    program.local = {name: int(size) for name, size in _LOCAL.findall(body)}
+    program.registers = {name: type_ for type_, name in _REGISTERS.findall(body)}
+    for line in body.splitlines():
+        for statement in filter(None, (part.strip() for part in line.split(";"))):
+            label = _LABEL.match(statement)
+            if label:
+                program.labels[label[1]] = len(program.instructions)
+            elif statement[0] not in ".}{":
+                program.instructions.append(_instruction(statement))
+    return program
+
+
+def _instruction(statement: str) -> Instruction:
+    guard, is_negated = "", False
+    guarded = _GUARD.match(statement)
+    if guarded:
+        is_negated, guard, statement = bool(guarded[1]), guarded[2], guarded[3]
+    opcode, _, operands = statement.partition(" ") if " " in statement else (statement, "", "")
+    opcode, _, tabbed = opcode.partition("\t")
+    found = _OPERANDS.findall(f"{tabbed} {operands}")
+    return Instruction(tuple(opcode.split(".")), tuple(found), guard, is_negated)
