@@ -26,19 +26,17 @@ from typing import TextIO
 import zstandard
 
 from tilewright.abi import pack
-from tilewright.abi.keys import field_digests
 from tilewright.abi.manifest import (
     FILE_NAME,
     Blob,
     Entry,
-    KernelRecord,
     Manifest,
     write_manifest,
 )
 from tilewright.abi.pack import PackReader, write_pack
 from tilewright.abi.target import Target
 from tilewright.errors import FormatError, ReleaseError
-from tilewright.language.kernel import Kernel
+from tilewright.language.provenance import kernel_record
 from tilewright.settings import settings
 from tilewright_compiler.capabilities import BASELINE
 from tilewright_compiler.driver import build_key
@@ -196,7 +194,7 @@ def pack_cubins(
     manifest = Manifest(
         version=version,
         kernels={
-            declared.kernel.qualified_name: _kernel_record(declared.kernel)
+            declared.kernel.qualified_name: kernel_record(declared.kernel)
             for declared, _ in entries
         },
         entries={
@@ -330,35 +328,6 @@ def _records(
         build_key=build_key(built.source_key, None),
     )
     return records
-
-
-def _kernel_record(kernel: Kernel) -> KernelRecord:
-    return KernelRecord(
-        digest=kernel.digest,
-        files=_source_digests(kernel),
-        captures={label: text for label, text in kernel.fields if label.endswith(" means")},
-        outline=field_digests(kernel.fields),
-    )
-
-
-def _source_digests(kernel: Kernel) -> dict[str, str]:
-    """Return the sha256 of each file of a closure by its path under the import root.
-
-    Empty when one is in no package, such as an example: it has no place where an installed library
-    could look for it, so its digest is always computed.
-    """
-    digests = {}
-    for member in kernel.closure():
-        path = Path(member.location.file)
-        package = sys.modules.get(member.module.partition(".")[0])
-        folders = [Path(folder) for folder in getattr(package, "__path__", ())]
-        roots = [folder.parent for folder in folders if path.is_relative_to(folder)]
-        if not roots:
-            return {}
-        digests[path.relative_to(roots[0]).as_posix()] = hashlib.sha256(
-            path.read_bytes()
-        ).hexdigest()
-    return digests
 
 
 def _summary(

@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Protocol
 
 from tilewright.errors import TilewrightError
-from tilewright_release import bundle
+from tilewright_release import (
+    audit,
+    build_wheel,
+    bundle,
+    check_wheel,
+    coverage,
+    show,
+    verify,
+    why,
+)
 from tilewright_release.checkout import Checkout, find_checkout
 
 
-class _Command(NamedTuple):
-    name: str
-    summary: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace, Checkout], int]
+class _Module(Protocol):
+    """A module of this package that is a command."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, arguments: argparse.Namespace, checkout: Checkout) -> int: ...
 
 
-_COMMANDS = (
-    _Command(
-        "bundle-kernels",
-        "compile the declared kernels into build/bundle/",
-        bundle.add_arguments,
-        bundle.run,
-    ),
-)
+_COMMANDS: dict[str, tuple[_Module, str]] = {
+    "bundle-kernels": (bundle, "compile the declared kernels into build/bundle/"),
+    "build-wheel": (build_wheel, "bundle, build the wheel into dist/ and check it"),
+    "check-wheel": (check_wheel, "judge a wheel: tags, contents, import, resolution"),
+    "coverage": (coverage, "hold the bundle against what is declared, by target"),
+    "audit": (audit, "check that declarations, budgets, kernels and pins fit together"),
+    "verify": (verify, "build a sample of the bundle again and compare the bytes"),
+    "show": (show, "print one stage of a declared kernel"),
+    "why": (why, "say why a kernel's key is not the bundled one"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,14 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--root", type=Path, help="a checkout; the one around this folder if absent"
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        command.add_arguments(
-            commands.add_parser(command.name, help=command.summary, description=command.summary)
-        )
+    for name, (module, summary) in _COMMANDS.items():
+        module.add_arguments(commands.add_parser(name, help=summary, description=summary))
     arguments = parser.parse_args(argv)
-    (chosen,) = (command for command in _COMMANDS if command.name == arguments.command)
+    module, _ = _COMMANDS[arguments.command]
     try:
-        return chosen.run(arguments, find_checkout((arguments.root or Path.cwd()).resolve()))
+        return module.run(arguments, find_checkout((arguments.root or Path.cwd()).resolve()))
     except TilewrightError as error:
-        print(f"tilewright dev {chosen.name}: {error}", file=sys.stderr)
+        print(f"tilewright dev {arguments.command}: {error}", file=sys.stderr)
         return error.exit_code

@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -82,6 +82,24 @@ def read_signature_file(file: Path, *, root: Path) -> list[DeclaredEntry]:
             entries.append(entry)
     top.finish()
     return entries
+
+
+def select_entries(entries: Sequence[DeclaredEntry], name: str) -> list[DeclaredEntry]:
+    """Return the entries of the kernel called `name`: its reference, qualified name or name alone.
+
+    Raises FormatError that lists the kernels when there is none, or more than one.
+    """
+    found = [
+        entry
+        for entry in entries
+        if name in (entry.reference, entry.kernel.qualified_name, entry.kernel.name)
+    ]
+    references = dict.fromkeys(entry.reference for entry in found)
+    if len(references) != 1:
+        known = ", ".join(references or dict.fromkeys(entry.reference for entry in entries))
+        msg = f"{name!r} names {len(references)} declared kernels; name one of {known}"
+        raise FormatError(msg)
+    return found
 
 
 def load_kernel(reference: str, *, root: Path) -> Kernel:

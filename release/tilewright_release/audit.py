@@ -1,0 +1,120 @@
+"""`tilewright dev audit`: what is declared, budgeted, pinned and written fits together.
+
+Each rule is one function that yields what it finds wrong; the command fails if any does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import tilewright.kernels
+from tilewright.errors import ReleaseError
+from tilewright.language.kernel import Kernel
+from tilewright_compiler.toolchain import PINNED
+from tilewright_release.budgets import Budgets, passed_entry_limits, read_budgets
+from tilewright_release.checkout import Checkout
+from tilewright_release.signatures import DeclaredEntry, read_signatures
+from tilewright_release.targets import TargetTable, read_targets
+
+_LIBRARY = "tilewright.kernels."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options: there are none."""
+
+
+def run(arguments: argparse.Namespace, checkout: Checkout) -> int:  # noqa: ARG001  # a command's form
+    """Print what was audited; raises ReleaseError that lists what is wrong."""
+    declared = read_signatures(checkout)
+    table, budgets = read_targets(checkout.targets), read_budgets(checkout.budgets)
+    problems = [
+        *passed_entry_limits(budgets, (entry.family for entry in declared)),
+        *unused_budgets(budgets, declared),
+        *repeated_keys(declared),
+        *unknown_targets(declared, table),
+        *unreached_kernels(declared, library_kernels()),
+        *undefined_families(declared, checkout),
+        *differing_pins(checkout),
+    ]
+    if problems:
+        raise ReleaseError("\n  ".join((f"the audit finds {len(problems)} problems:", *problems)))
+    families = len({entry.family for entry in declared})
+    print(f"audit: {len(declared)} entries of {families} families are consistent")
+    return 0
+
+
+def library_kernels() -> list[Kernel]:
+    """Return every kernel that a module of `tilewright.kernels` defines."""
+    found = []
+    for item in pkgutil.iter_modules(tilewright.kernels.__path__, _LIBRARY):
+        module = importlib.import_module(item.name)
+        found += [
+            value
+            for value in vars(module).values()
+            if isinstance(value, Kernel) and value.module == item.name
+        ]
+    return found
+
+
+def unused_budgets(budgets: Budgets, declared: Sequence[DeclaredEntry]) -> Iterator[str]:
+    """Yield families that have a budget and no signatures."""
+    for family in sorted(set(budgets.families) - {entry.family for entry in declared}):
+        yield f"family {family} has a budget and no signatures: remove one or add the other"
+
+
+def repeated_keys(declared: Sequence[DeclaredEntry]) -> Iterator[str]:
+    """Yield entries that are the same to a launch, so that one of them could never be reached."""
+    counts = Counter(entry.source_key for entry in declared)
+    for entry in declared:
+        if counts[entry.source_key] > 1:
+            yield f"{entry.reference} {entry.signature} is declared more than once"
+
+
+def unknown_targets(declared: Sequence[DeclaredEntry], table: TargetTable) -> Iterator[str]:
+    """Yield `unsupported` targets that are none."""
+    for entry in declared:
+        for target, _ in entry.unsupported:
+            if target not in table.names:
+                yield f"{entry.reference} is unsupported on {target}, which is no target"
+
+
+def unreached_kernels(
+    declared: Sequence[DeclaredEntry], kernels: Sequence[Kernel]
+) -> Iterator[str]:
+    """Yield kernels of the library that no declared kernel is or calls."""
+    reached = {kernel for entry in declared for kernel in entry.kernel.closure()}
+    for kernel in kernels:
+        if kernel not in reached:
+            yield f"{kernel.qualified_name} is in no signature file and no declared kernel calls it"
+
+
+def undefined_families(declared: Sequence[DeclaredEntry], checkout: Checkout) -> Iterator[str]:
+    """Yield library kernels that stand outside their family's module or have no reference."""
+    reference = checkout.root / "library" / "tilewright" / "reference"
+    for name, family in sorted({(entry.reference, entry.family) for entry in declared}):
+        if not name.startswith(_LIBRARY):
+            continue
+        module = name.removeprefix(_LIBRARY).partition(":")[0]
+        if module != family:
+            yield f"{name} is declared in family {family}, its module is {module}"
+        if not (reference / f"{module}.py").is_file():
+            yield f"{name} has no definition: {reference / module}.py does not exist"
+
+
+def differing_pins(checkout: Checkout) -> Iterator[str]:
+    """Yield tools whose version differs between the compiler, pyproject.toml and the lock."""
+    with (checkout.root / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    lock = (checkout.root / "wheels" / "locks" / "dev.txt").read_text(encoding="utf-8")
+    locked = {line.partition(" ")[0] for line in lock.splitlines()}
+    for name, version in PINNED.items():
+        if f"{name}=={version}" not in extras["compiler"]:
+            yield f"the compiler pins {name}=={version}, the extra of pyproject.toml does not"
+    for pin in (*extras["compiler"], *extras["dev"]):
+        if pin not in locked:
+            yield f"{pin} is not in wheels/locks/dev.txt; run `make locks`"

@@ -1,0 +1,275 @@
+"""A wheel as a file: its tags, RECORD, licences, extension and packs, without installing it.
+
+Each check returns a sentence about what it found, or raises ReleaseError.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+
+from tilewright.abi.manifest import FILE_NAME, Manifest
+from tilewright.abi.pack import PackReader
+from tilewright.abi.target import Target
+from tilewright.errors import InternalCompilerError, ReleaseError
+from tilewright_compiler.backend.cubin import check_cubin
+from tilewright_release.table import read_table
+
+PREBUILT = "tilewright/_prebuilt"
+
+
+@dataclass(frozen=True, slots=True)
+class WheelLimits:
+    """What a wheel is judged by; see wheels/limits.toml."""
+
+    max_bytes: int
+    tag: str
+    glibc: tuple[int, ...]
+    needed: tuple[str, ...]
+    licences: tuple[str, ...]
+    notices: tuple[str, ...]
+    resolution: dict[str, str]
+
+
+def read_limits(file: Path) -> WheelLimits:
+    """Read the table; raises FormatError that names the key of whatever is wrong."""
+    top = read_table(file)
+    wheel = top.table("wheel")
+    limits = WheelLimits(
+        max_bytes=wheel.integer("max_bytes"),
+        tag=wheel.text("tag"),
+        glibc=_version(wheel.text("glibc")),
+        needed=wheel.texts("needed"),
+        licences=wheel.texts("licences"),
+        notices=wheel.texts("notices"),
+        resolution={name: str(value) for name, value in top.scalars("resolution").items()},
+    )
+    wheel.finish()
+    top.finish()
+    return limits
+
+
+class WheelFile:
+    """An open wheel with the parts that checks read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with zipfile.ZipFile(path) as archive:
+                self.contents = {
+                    item.filename: archive.read(item)
+                    for item in archive.infolist()
+                    if not item.is_dir()
+                }
+        except (OSError, zipfile.BadZipFile) as error:
+            msg = f"{path} cannot be read as a wheel: {error}"
+            raise ReleaseError(msg) from error
+        self.dist_info = _only(
+            [name for name in self.contents if name.endswith(".dist-info/WHEEL")], "WHEEL file"
+        ).removesuffix("/WHEEL")
+
+    def check_tags(self, limits: WheelLimits) -> str:
+        """The file name and WHEEL carry the promised tag, and auditwheel agrees."""
+        name = self.path.name.removesuffix(".whl").split("-", 2)[-1]
+        lines = self.contents[f"{self.dist_info}/WHEEL"].decode().splitlines()
+        tags = [line.removeprefix("Tag: ") for line in lines if line.startswith("Tag: ")]
+        if [name] != tags or not name.startswith(f"{limits.tag}_"):
+            msg = f"file name says {name}, WHEEL says {tags}; expected one tag {limits.tag}_MACHINE"
+            raise ReleaseError(msg)
+        found = _auditwheel(self.path)
+        if found["external_libs"] or _glibc_of_tag(str(found["overall_tag"])) > limits.glibc:
+            msg = (
+                f"auditwheel finds {found['overall_tag']} and external libraries "
+                f"{found['external_libs']}; the wheel is tagged {name}"
+            )
+            raise ReleaseError(msg)
+        return f"{name}; by its symbols it is {found['overall_tag']}"
+
+    def check_size(self, limits: WheelLimits) -> str:
+        """The wheel is small enough; the largest files are named."""
+        size = self.path.stat().st_size
+        largest = sorted(self.contents, key=lambda name: -len(self.contents[name]))[:3]
+        names = ", ".join(f"{name} {len(self.contents[name]) / 1e3:.0f} kB" for name in largest)
+        if size > limits.max_bytes:
+            msg = f"the wheel has {size} bytes, the limit is {limits.max_bytes}; largest: {names}"
+            raise ReleaseError(msg)
+        return f"{size / 1e6:.2f} MB of {limits.max_bytes / 1e6:.0f} MB; largest: {names}"
+
+    def check_record(self) -> str:
+        """RECORD lists every file with its hash and size, and nothing else."""
+        record = f"{self.dist_info}/RECORD"
+        rows = list(csv.reader(io.StringIO(self.contents[record].decode())))
+        listed = {row[0]: (row[1], row[2]) for row in rows}
+        if set(listed) != set(self.contents):
+            msg = f"RECORD and contents differ: {sorted(set(listed) ^ set(self.contents))}"
+            raise ReleaseError(msg)
+        for name, (digest, size) in listed.items():
+            data = self.contents[name]
+            raw = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            if name != record and (digest, size) != (f"sha256={raw}", str(len(data))):
+                msg = f"RECORD has another hash or size for {name} than its contents"
+                raise ReleaseError(msg)
+        return f"{len(listed)} files, all with the recorded hash"
+
+    def check_licences(self, limits: WheelLimits) -> str:
+        """The licence files are there, and the notices name what the wheel holds of others."""
+        folder = f"{self.dist_info}/licenses"
+        for name in limits.licences:
+            if not self.contents.get(f"{folder}/{name}", b"").strip():
+                msg = f"licence file {name} is missing or empty in {folder}"
+                raise ReleaseError(msg)
+        notices = self.contents[f"{folder}/{limits.licences[-1]}"].decode()
+        missing = [name for name in limits.notices if name not in notices]
+        if missing:
+            msg = f"{limits.licences[-1]} does not name {', '.join(missing)}"
+            raise ReleaseError(msg)
+        return f"{', '.join(limits.licences)}; notices name {', '.join(limits.notices)}"
+
+    def check_extension(self, limits: WheelLimits) -> str:
+        """The launcher is one abi3 extension; it needs known libraries and old enough symbols."""
+        name = _only([n for n in self.contents if n.endswith(".so")], "extension")
+        if not name.endswith(".abi3.so"):
+            msg = f"extension {name} is for one Python version; its name must end in .abi3.so"
+            raise ReleaseError(msg)
+        elf = ELFFile(io.BytesIO(self.contents[name]))
+        needed, versions = _dependencies(elf)
+        foreign = sorted(set(needed) - set(limits.needed))
+        if foreign:
+            msg = (
+                f"extension {name} needs {', '.join(foreign)}; allowed: {', '.join(limits.needed)}"
+            )
+            raise ReleaseError(msg)
+        highest = max(versions, default=(0,))
+        if highest > limits.glibc:
+            msg = (
+                f"extension {name} needs GLIBC_{_dotted(highest)}, the tag allows "
+                f"{_dotted(limits.glibc)}"
+            )
+            raise ReleaseError(msg)
+        return f"{name} needs {', '.join(needed)}, at most GLIBC_{_dotted(highest)}"
+
+    def check_paths(self, folders: Sequence[Path]) -> str:
+        """No file names a folder of the machine that built it."""
+        needles = [f"{folder}/".encode() for folder in folders if len(folder.parts) > 1]
+        found = [
+            f"{name} holds {needle.decode()}"
+            for name, data in sorted(self._expanded().items())
+            for needle in needles
+            if needle in data
+        ]
+        if found:
+            raise ReleaseError("build paths in the wheel: " + "; ".join(found[:5]))
+        return f"none of {', '.join(needle.decode() for needle in needles)}"
+
+    def check_bundle(self) -> str:
+        """Every blob of the manifest is there, with its sha256, and is what the manifest says."""
+        manifest = self.manifest()
+        blobs = 0
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+            readers = {name: PackReader(path) for name, path in self._unpack_packs(folder).items()}
+            try:
+                for key, entry in manifest.entries.items():
+                    for name, blob in entry.blobs.items():
+                        if blob.pack not in readers:
+                            msg = (
+                                f"entry {key}: blob {name} is in pack {blob.pack}, not in the wheel"
+                            )
+                            raise ReleaseError(msg)
+                        data = readers[blob.pack].read(blob.sha256)
+                        if blob.kind == "cubin":
+                            check_cubin(data, target=Target.parse(name), abi=entry.abi)
+                        blobs += 1
+            except InternalCompilerError as error:
+                msg = f"a cubin is not what the manifest says: {error}"
+                raise ReleaseError(msg) from error
+            finally:
+                for reader in readers.values():
+                    reader.close()
+        return f"{len(manifest.entries)} entries, {blobs} blobs in {len(readers)} packs, all intact"
+
+    def manifest(self) -> Manifest:
+        """Return the manifest; raises ReleaseError when the wheel has no bundle."""
+        name = f"{PREBUILT}/{FILE_NAME}"
+        if name not in self.contents:
+            msg = f"the wheel has no {name}: it was built without `tilewright dev bundle-kernels`"
+            raise ReleaseError(msg)
+        return Manifest.from_bytes(self.contents[name], origin=name)
+
+    def _expanded(self) -> dict[str, bytes]:
+        contents = dict(self.contents)
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+            for name, path in self._unpack_packs(folder).items():
+                with PackReader(path) as reader:
+                    for digest in reader:
+                        contents[f"{name}/{digest}"] = reader.read(digest)
+        return contents
+
+    def _unpack_packs(self, folder: str) -> dict[str, Path]:
+        paths = {}
+        for name, data in self.contents.items():
+            if name.startswith(f"{PREBUILT}/") and name.endswith(".pack"):
+                path = Path(folder, Path(name).name)
+                path.write_bytes(data)
+                paths[path.name] = path
+        return paths
+
+
+def _dependencies(elf: ELFFile) -> tuple[list[str], list[tuple[int, ...]]]:
+    needed: list[str] = []
+    versions: list[tuple[int, ...]] = []
+    for section in elf.iter_sections():
+        if isinstance(section, DynamicSection):
+            # The class gives each kind of tag an attribute of its own name.
+            needed += [vars(tag)["needed"] for tag in section.iter_tags("DT_NEEDED")]
+        elif isinstance(section, GNUVerNeedSection):
+            for _, auxiliaries in section.iter_versions():
+                names = [auxiliary.name for auxiliary in auxiliaries]
+                versions += [_version(n[6:]) for n in names if n.startswith("GLIBC_")]
+    return needed, versions
+
+
+def _auditwheel(path: Path) -> dict[str, object]:
+    command = [sys.executable, "-m", "auditwheel", "show", "--json", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        msg = f"auditwheel refuses {path.name}: {(done.stdout + done.stderr).strip()[-500:]}"
+        raise ReleaseError(msg)
+    report: dict[str, object] = json.loads(done.stdout)
+    return report
+
+
+def _glibc_of_tag(tag: str) -> tuple[int, ...]:
+    parts = tag.split("_")
+    if parts[0] != "manylinux" or len(parts) < 3:
+        msg = f"auditwheel finds the tag {tag}, which is no manylinux"
+        raise ReleaseError(msg)
+    return (int(parts[1]), int(parts[2]))
+
+
+def _only(names: Sequence[str], what: str) -> str:
+    if len(names) != 1:
+        msg = f"the wheel must have exactly one {what}, it has {len(names)}: {', '.join(names)}"
+        raise ReleaseError(msg)
+    return names[0]
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
