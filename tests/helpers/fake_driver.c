@@ -8,6 +8,8 @@
 //   FAKE_CUDA_LOG       path of the log; none by default
 //   FAKE_CUDA_NO_POOLS  set: as on a device without memory pools
 // Compiled with -DWITHOUT_LIBRARY it is a driver without cuLibrary*.
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +102,26 @@ EXPORT CUresult cuGetErrorName(CUresult code, const char **name)
     case 719: *name = "CUDA_ERROR_LAUNCH_FAILED"; return SUCCESS;
     default: *name = NULL; return INVALID_VALUE;
     }
+}
+
+// cuda.bindings finds everything through this one; names come without their version suffix.
+EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status)
+{
+    char name[128];
+    Dl_info info;
+    (void)version, (void)flags;
+    dladdr((void *)(uintptr_t)cuGetProcAddress_v2, &info);
+    void *self = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    snprintf(name, sizeof name, "%s_v2", symbol);
+    *function = dlsym(self, name);
+    if (*function == NULL) {
+        *function = dlsym(self, symbol);
+    }
+    dlclose(self);
+    if (status != NULL) {
+        *status = *function == NULL;
+    }
+    return *function == NULL ? NOT_FOUND : SUCCESS;
 }
 
 EXPORT CUresult cuDeviceGetCount(int *count) { *count = device_count; return SUCCESS; }

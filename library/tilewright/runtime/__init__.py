@@ -1,1 +1,1 @@
-"""From a resolved kernel to work on a device: resolution, loading, memory, streams and the launch."""
+"""From a kernel call to work on a device: resolution, loading, memory, streams and the launch."""

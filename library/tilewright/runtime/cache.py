@@ -50,7 +50,7 @@ class CachedKernel:
 
 
 class UserCache:
-    """Compiled kernels by source key and target, in the first usable of some folders and in memory."""
+    """Compiled kernels by source key and target, in the first usable folder and in memory."""
 
     def __init__(self, candidates: tuple[Path, ...]) -> None:
         self._candidates = candidates
@@ -215,7 +215,7 @@ def user_cache() -> UserCache:
 
 
 def format_cached(cached: CachedKernel) -> bytes:
-    """Return the file of an entry: magic, sha256 of the head, its length, the head as JSON, the codes."""
+    """Return the file of an entry: magic, sha256 and length of the head, its JSON, the codes."""
     blobs = cached.entry.blobs
     head = {
         "version": tilewright.__version__,
@@ -236,7 +236,7 @@ def format_cached(cached: CachedKernel) -> bytes:
 
 
 def parse_cached(data: bytes, *, origin: str) -> CachedKernel:
-    """Read what `format_cached` wrote; raises FormatError when a byte differs or the version is another."""
+    """Read what `format_cached` wrote; raises FormatError when a byte or the version differs."""
     start = len(_MAGIC) + 32 + 8
     length = int.from_bytes(data[start - 8 : start], "little")
     text = data[start : start + length]
@@ -299,7 +299,7 @@ def _path(folder: Path, name: str) -> Path:
 
 
 def _refusal(folder: Path) -> str | None:
-    """Return why code from a folder must not be run, or None. A link is judged by where it leads."""
+    """Return why code from a folder must not be run, or None. A link is judged by its end."""
     try:
         status = folder.stat()
     except OSError as error:

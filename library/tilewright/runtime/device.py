@@ -53,6 +53,11 @@ def count() -> int:
     return native.device_count()
 
 
+def driver_version() -> int:
+    """Return the CUDA version of the driver, 12080 for 12.8; raises NoDriverError without one."""
+    return native.driver_version()
+
+
 @cache
 def device(index: int) -> Device:
     """Return what device `index` is; raises ArgumentError when it does not exist."""

@@ -1,4 +1,4 @@
-"""The door to cuda.bindings: everything of the driver that the launcher extension does not do itself.
+"""The door to cuda.bindings: what of the driver the launcher extension does not do itself.
 
 Two versions of cuda-python (12.9 and 13.x) meet drivers from CUDA 12.0 on, and cuda-python 13 names
 symbols that a CUDA 12 driver lacks; so a function is called by its name through `SYMBOLS`, which
@@ -10,6 +10,8 @@ late, or hangs.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,7 +23,7 @@ from tilewright.runtime.launcher import native
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A driver function: the first CUDA version that has it, and what to call on an older driver."""
+    """A driver function: the first CUDA version with it, and what to call on older drivers."""
 
     name: str
     since: int = 11000
@@ -37,7 +39,8 @@ SYMBOLS: dict[str, Symbol] = {
         Symbol("cuStreamDestroy"),
         Symbol("cuDeviceGetUuid_v2", since=11040, substitute="cuDeviceGetUuid"),
         Symbol("cuDeviceGetUuid"),
-        Symbol("cuCtxSetCurrent"),
+        Symbol("cuCtxPushCurrent"),
+        Symbol("cuCtxPopCurrent"),
         Symbol("cuDevicePrimaryCtxRetain"),
         Symbol("cuDeviceGet"),
     )
@@ -53,7 +56,10 @@ def call(name: str, *arguments: Any) -> Any:
     symbol = SYMBOLS[name]
     if version < symbol.since:
         if symbol.substitute is None:
-            msg = f"{name} needs a driver for CUDA {format_version(symbol.since)}, this one is for {format_version(version)}"
+            msg = (
+                f"{name} needs a driver for CUDA {format_version(symbol.since)}, this one is for "
+                f"{format_version(version)}"
+            )
             raise DriverError(msg, call=name)
         return call(symbol.substitute, *arguments)
     code, *results = getattr(_bindings(), name)(*arguments)
@@ -68,9 +74,14 @@ def bindings_version() -> str:
     return str(importlib.import_module("cuda.bindings").__version__)
 
 
-def make_current(index: int) -> None:
-    """Make a device's primary context current on this thread."""
-    call("cuCtxSetCurrent", _primary_context(index))
+@contextmanager
+def current(index: int) -> Iterator[None]:
+    """Make a device's primary context current for a block; the thread finds its own again."""
+    call("cuCtxPushCurrent", _primary_context(index))
+    try:
+        yield
+    finally:
+        call("cuCtxPopCurrent")
 
 
 @cache
@@ -86,8 +97,8 @@ def device_name(index: int) -> str:
 
 def memory_info(index: int) -> tuple[int, int]:
     """Return free and total bytes of a device."""
-    make_current(index)
-    free, total = call("cuMemGetInfo")
+    with current(index):
+        free, total = call("cuMemGetInfo")
     return int(free), int(total)
 
 

@@ -62,7 +62,7 @@ Code = tuple[int, ...]
 def compile_expression(
     text: str, positions: Mapping[str, int], constants: Mapping[str, int]
 ) -> Code:
-    """Return code for `text`; `positions` numbers the arguments, `constants` are the integer constexprs.
+    """Return code for `text`; `positions` numbers the arguments, `constants` are the constexprs.
 
     Raises FormatError on anything outside the small language.
     """
@@ -133,7 +133,7 @@ def _emit(
         case _:
             names = ", ".join((*positions, *constants, *_GRID))
             msg = (
-                f"launch expression {text!r} has {ast.unparse(node)!r}; allowed are integers, {names}, "
-                "+ - * // %, comparisons, and, or, not, min, max, cdiv"
+                f"launch expression {text!r} has {ast.unparse(node)!r}; allowed are integers, "
+                f"{names}, + - * // %, comparisons, and, or, not, min, max, cdiv"
             )
             raise FormatError(msg)

@@ -69,7 +69,10 @@ def interpret_kernel(
 ) -> None:
     """Run a kernel on NumPy arrays, in place."""
     if find_spec("tilewright_compiler") is None:
-        msg = "NumPy arguments run in the interpreter, which is part of tilewright_compiler; it is not installed"
+        msg = (
+            "NumPy arguments run in the interpreter, which is part of tilewright_compiler; that "
+            "package is not installed"
+        )
         raise ToolchainError(msg)
     from tilewright_compiler import driver
 

@@ -59,7 +59,7 @@ _loading = RLock()
 def launch(
     kernel: Kernel, grid: object, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> None:
-    """Launch a kernel over a grid; returns when the work is on the stream, or the interpreter is done.
+    """Launch a kernel over a grid; returns when the work is on the stream or interpreted.
 
     Raises ArgumentError, LaunchError, ResolveError, CompileError or DriverError.
     """
@@ -67,7 +67,7 @@ def launch(
 
 
 def launcher_of(kernel: Kernel) -> Launcher:
-    """Return the launcher of a kernel, to be kept with it: every call makes a new one with an empty cache."""
+    """Return a new launcher of a kernel, to be kept with it: it remembers launches."""
     _configure_trace()
     parameters = kernel.parameters
     dispatcher = native.Dispatcher(
@@ -168,14 +168,15 @@ class _Resolver:
         signature = _signature(kernel, facts, num_warps=num_warps, num_stages=num_stages)
         if (signature.specialization == "fast") != bool(is_fast):
             msg = (
-                f"launcher and abi.signature.specialize disagree on kernel {kernel.qualified_name} {signature}: "
-                "the installation mixes two versions; install tilewright again"
+                f"launcher and abi.signature.specialize disagree on kernel {kernel.qualified_name} "
+                f"{signature}: the installation mixes two versions; install tilewright again"
             )
             raise InternalCompilerError(msg)
         if is_capturing and not is_loaded(kernel, signature, device):
             msg = (
-                f"kernel {kernel.qualified_name} {signature} is not loaded, and loading it would break the graph "
-                "capture on this stream; launch it once before, or call tilewright.preload with this kernel"
+                f"kernel {kernel.qualified_name} {signature} is not loaded, and loading it would "
+                "break the graph capture on this stream; launch it once before, or call "
+                "tilewright.preload with this kernel"
             )
             raise LaunchError(msg)
         return make_plan(loaded_kernel(kernel, signature, device), signature)
@@ -223,8 +224,8 @@ def _constexpr(kernel: Kernel, name: str, value: object) -> Constexpr:
         value = value.value
     if type(value) not in _CONSTEXPR_TYPES:
         msg = (
-            f"{kernel.name}: constexpr {name!r} is of {type(value).__name__}; a compile-time value is an int, float, "
-            "bool, str, None or a dtype of the language"
+            f"{kernel.name}: constexpr {name!r} is of {type(value).__name__}; a compile-time value "
+            "is an int, float, bool, str, None or a dtype of the language"
         )
         raise ArgumentError(msg)
     return Constexpr(value)  # type: ignore[arg-type]  # narrowed by the exact types above
@@ -296,7 +297,7 @@ def _traced(kernel: Kernel, grid: object, run: Callable[..., None]) -> Callable[
 
 @cache
 def _configure_trace() -> None:
-    """Show what `TILEWRIGHT_TRACE` asks for on stderr; without it logging is left to the program."""
+    """Show what `TILEWRIGHT_TRACE` asks for on stderr; else logging is the program's affair."""
     wanted = settings().trace
     if not wanted:
         return

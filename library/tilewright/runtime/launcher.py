@@ -23,8 +23,8 @@ try:
     from tilewright.runtime import _launcher as native
 except ImportError as error:
     _msg = (
-        "the launcher extension (tilewright.runtime._launcher) is not built for this Python: install the wheel, or "
-        f"build it with `pip install -e .` ({error})"
+        "the launcher extension (tilewright.runtime._launcher) is not built for this Python: "
+        f"install the wheel, or build it with `pip install -e .` ({error})"
     )
     raise ImportError(_msg) from error
 

@@ -103,14 +103,14 @@ class DeviceArray(Buffer):
     def view(
         self, shape: Sequence[int], strides: Sequence[int] | None = None, *, offset: int = 0
     ) -> DeviceArray:
-        """Return another view of this memory; `strides` (row-major by default) and `offset` count elements.
+        """Return a view of this memory; `strides` (default row-major) and `offset` in elements.
 
         Raises ArgumentError when an element would lie outside the memory that this array reaches.
         """
         shape = tuple(shape)
         strides = row_major(shape) if strides is None else tuple(strides)
         if len(shape) != len(strides) or any(extent < 0 for extent in shape):
-            msg = f"a view needs one stride per axis and no negative extent, got {shape} and {strides}"
+            msg = f"a view needs a stride per axis and no negative extent, got {shape}, {strides}"
             raise ArgumentError(msg)
         size = self.dtype.size_bytes
         last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
@@ -118,8 +118,8 @@ class DeviceArray(Buffer):
         is_empty = 0 in shape
         if first < 0 or (not is_empty and (last + 1) * size > self.size_bytes):
             msg = (
-                f"a view of shape {shape}, strides {strides} and offset {offset} reaches elements {first} to {last}, "
-                f"the array holds {self.size_bytes // size}"
+                f"a view of shape {shape}, strides {strides} and offset {offset} reaches elements "
+                f"{first} to {last}, the array holds {self.size_bytes // size}"
             )
             raise ArgumentError(msg)
         if any(s < 0 for s in strides) and not is_empty:
@@ -148,14 +148,17 @@ class DeviceArray(Buffer):
         return np.lib.stride_tricks.as_strided(elements, self.shape, byte_strides).copy()
 
     def copy_from(self, array: np.ndarray[Any, np.dtype[Any]]) -> None:
-        """Overwrite this array, which must be row-major, with a NumPy array of its shape and dtype."""
+        """Overwrite this array, which must be row-major, with an array of its shape and dtype."""
         import numpy as np
 
         if self.strides != row_major(self.shape):
             msg = f"copy_from() writes row-major arrays only; the strides are {self.strides}"
             raise ArgumentError(msg)
         if array.shape != self.shape or dtype_from_numpy(array.dtype) != self.dtype:
-            msg = f"cannot copy {array.dtype} of shape {array.shape} to an array of {self.dtype} and shape {self.shape}"
+            msg = (
+                f"cannot copy {array.dtype} of shape {array.shape} to an array of {self.dtype} and "
+                f"shape {self.shape}"
+            )
             raise ArgumentError(msg)
         native.copy_from_host(self, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
@@ -182,7 +185,7 @@ class DeviceArray(Buffer):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """Return a DLPack capsule; work of this array's stream is ordered before the consumer's stream."""
+        """Return a DLPack capsule; the consumer's stream waits for the work on this array's."""
         if max_version is not None and max_version[0] < 0:
             msg = f"DLPack version {max_version} does not exist"
             raise ArgumentError(msg)
@@ -208,7 +211,7 @@ class DeviceArray(Buffer):
 def empty(
     shape: int | Sequence[int], dtype: DType, *, device: int = 0, stream: Stream | None = None
 ) -> DeviceArray:
-    """Return a new, uninitialised row-major array, allocated in the order of `stream` (default: legacy)."""
+    """Return a new, uninitialised row-major array, ordered on `stream` (default: legacy)."""
     shape = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
     if any(extent < 0 for extent in shape):
         msg = f"an array cannot have the shape {shape}"
@@ -318,7 +321,7 @@ def _from_cuda_array_interface(owner: object, interface: dict[str, Any], name: s
     strides = row_major(shape) if byte_strides is None else tuple(byte_strides)
     if byte_strides is not None:
         if any(stride % dtype.size_bytes for stride in strides):
-            msg = f"{name} has byte strides {strides}, not multiples of its element size {dtype.size_bytes}"
+            msg = f"{name} has byte strides {strides}, no multiples of {dtype.size_bytes} bytes"
             raise ArgumentError(msg)
         strides = tuple(stride // dtype.size_bytes for stride in strides)
     address, is_read_only = interface["data"]
@@ -336,9 +339,10 @@ def _from_cuda_array_interface(owner: object, interface: dict[str, Any], name: s
 
 
 def _from_dlpack(owner: object, name: str) -> DeviceArray:
-    kind, device = (int(part) for part in owner.__dlpack_device__())  # type: ignore[attr-defined]  # checked by hasattr
+    pair = owner.__dlpack_device__()  # type: ignore[attr-defined]  # checked by hasattr
+    kind, device = map(int, pair)
     if kind not in (_DLPACK_CUDA, _DLPACK_CUDA_MANAGED):
-        msg = f"{name} is on a DLPack device of type {kind}; a CUDA device (type {_DLPACK_CUDA}) is needed"
+        msg = f"{name} is on a DLPack device of type {kind}; CUDA (type {_DLPACK_CUDA}) is needed"
         raise ArgumentError(msg)
     # Stream 1 is the legacy stream, to which our own work goes: the exporter orders its work before
     # it.

@@ -1,4 +1,4 @@
-"""A decision becomes code on a device: the candidates are tried in order until the driver takes one.
+"""A decision becomes code on a device: candidates are tried until the driver takes one.
 
 Four driver errors mean "not this binary" and lead to the next candidate, as does a blob whose bytes
 are not the recorded ones: 200 (invalid image), 209 (no binary for this GPU), 218 (invalid PTX), 222
@@ -57,7 +57,7 @@ class LoadedKernel:
 
 
 def load(decision: Decision, *, device: int, fetch: Fetch) -> LoadedKernel:
-    """Load the first candidate that the driver accepts; raises ResolveError with the trace when none is."""
+    """Load the first candidate that the driver accepts; raises ResolveError with the trace."""
     refusals: list[Reason] = []
     for candidate in decision.candidates:
         reason = None
@@ -116,7 +116,7 @@ def make_plan(loaded: LoadedKernel, signature: KernelSignature) -> native.Plan:
             case "tensor_map":
                 spec = declared.tensor_map
                 if spec is None:
-                    msg = f"tensor map parameter {declared.name!r} of {abi.entry} has no specification"
+                    msg = f"tensor map {declared.name!r} of {abi.entry} has no specification"
                     raise FormatError(msg)
                 extents = tuple(map(code, spec.sizes)), tuple(map(code, spec.strides))
                 details = (CODES[spec.dtype], spec.swizzle_bytes, *extents, spec.box)
@@ -145,7 +145,7 @@ def make_plan(loaded: LoadedKernel, signature: KernelSignature) -> native.Plan:
 
 
 def _check_scalars(abi: LaunchAbi, signature: KernelSignature) -> None:
-    """Raise FormatError when the ABI names an argument that the signature lacks or gives another width."""
+    """Raise FormatError when an argument of the ABI is not in the signature with that dtype."""
     runtime = dict(signature.runtime)
     for parameter in abi.parameters:
         if parameter.kind not in ("pointer", "scalar"):
@@ -153,7 +153,7 @@ def _check_scalars(abi: LaunchAbi, signature: KernelSignature) -> None:
         declared = runtime.get(parameter.name)
         if declared is None or declared.dtype != parameter.dtype:
             msg = (
-                f"the launch ABI of {abi.entry} wants {parameter.name}: {parameter.dtype}, the signature has "
-                f"{declared}"
+                f"the launch ABI of {abi.entry} wants {parameter.name}: {parameter.dtype}, the "
+                f"signature has {declared}"
             )
             raise FormatError(msg)

@@ -1,4 +1,4 @@
-"""Load kernels before they are needed: before a graph capture, or before a service takes requests."""
+"""Load kernels before they are needed: before a graph capture, or before serving requests."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def preload(*kernels: Kernel, device: int = 0, signatures: tuple[KernelSignature
             loaded_kernel(kernel, signature, device)
         if not found and not signatures:
             msg = (
-                f"kernel {kernel.qualified_name} is in no bundle, so its signatures are not known; pass "
-                "signatures=(...)"
+                f"kernel {kernel.qualified_name} is in no bundle, so its signatures are not known; "
+                "pass signatures=(...)"
             )
             raise ArgumentError(msg)
         count += len(found) + len(signatures)

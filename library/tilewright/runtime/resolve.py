@@ -85,13 +85,14 @@ class Decision:
     trace: tuple[Reason, ...]
 
     def error(self, *more: Reason) -> ResolveError:
-        """Return the error for a launch that nothing can serve, with the whole trace and the remedy."""
+        """Return the error for a launch that nothing can serve: the whole trace and a remedy."""
         trace = (*self.trace, *more)
         lines = [
             f"no binary of kernel {self.kernel} can run on this GPU",
             f"  signature: {self.signature}",
             f"  GPU: compute capability {self.device.capability}, driver for CUDA "
-            f"{format_version(self.device.driver_version)}, {self.device.shared_bytes} bytes of shared memory",
+            f"{format_version(self.device.driver_version)}, {self.device.shared_bytes} bytes of "
+            "shared memory",
             *(f"  {reason}" for reason in trace),
             f"  remedy: {_remedy(self.device.capability, trace)}",
         ]
@@ -176,7 +177,8 @@ def _refuse_limits(entry: Entry, blob: Blob, device: DeviceFacts) -> str | None:
             f"{format_version(device.driver_version)}"
         )
     if entry.abi.shared_bytes > device.shared_bytes:
-        return f"needs {entry.abi.shared_bytes} bytes of shared memory, the GPU has {device.shared_bytes}"
+        needed = entry.abi.shared_bytes
+        return f"needs {needed} bytes of shared memory, the GPU has {device.shared_bytes}"
     return None
 
 

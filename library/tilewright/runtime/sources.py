@@ -1,4 +1,4 @@
-"""Where the code of a kernel can come from, asked in the world as it is: bundle, user cache, compiler.
+"""Where the code of a kernel comes from in the world as it is: bundle, user cache, compiler.
 
 `decide` collects what is on offer for the pure `resolve`; a `Fetcher` then gets the bytes of one
 candidate, compiling where it must. Of N processes that miss at once, one compiles and the others
@@ -24,7 +24,7 @@ __all__ = ["Fetcher", "decide", "decide_key", "fetch_bundled", "source_key"]
 
 
 def decide(kernel: Kernel, signature: KernelSignature, facts: DeviceFacts) -> Decision:
-    """Return the decision for a kernel and signature on a device, which need not be in this machine."""
+    """Return the decision for a kernel and signature on a device, which need not be here."""
     return decide_key(
         kernel.qualified_name, str(signature), source_key(kernel, signature), facts=facts
     )
@@ -64,7 +64,7 @@ class Fetcher:
     source_key: str
 
     def __call__(self, candidate: Candidate) -> tuple[LaunchAbi, bytes]:
-        """Return the ABI and the code; raises CorruptBlobError or FormatError, or what compiling raises."""
+        """Return the ABI and the code; raises FormatError, or what compiling raises."""
         if candidate.origin in ("compile", "compiled ptx"):
             return self._compile(
                 None if candidate.target == PTX else Target.parse(candidate.target)
@@ -111,5 +111,5 @@ def fetch_bundled(key: str, candidate: Candidate) -> tuple[LaunchAbi, bytes]:
 
 
 def _freshness(key: str, target: Target | None) -> str | None:
-    """Return what the installed compiler would stamp its result with; None when there is no compiler."""
+    """Return the stamp of the installed compiler's result; None when there is no compiler."""
     return None if jit.why_unavailable() is not None else jit.build_key(key, target)

@@ -30,7 +30,7 @@ from tilewright.settings import settings
 
 
 class Bundle:
-    """A folder with a manifest and packs. The manifest is read at first use, packs are opened as needed."""
+    """A folder with a manifest and packs, each read when first needed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Bundle:
         """
         # Pack names come from a file: one that leaves the folder is no name.
         if Path(blob.pack).name != blob.pack:
-            msg = f"{self.folder / FILE_NAME} names the pack {blob.pack!r}, which is outside its folder"
+            msg = f"{self.folder / FILE_NAME} names the pack {blob.pack!r} outside its folder"
             raise FormatError(msg)
         with self._lock:
             reader = self._packs.get(blob.pack)
@@ -85,7 +85,7 @@ def find(source_key: str) -> tuple[Bundle, Entry] | None:
 
 
 def entries_of(kernel: Kernel) -> dict[str, Entry]:
-    """Return the bundled entries of a kernel by source key; none when its source is not the bundled one."""
+    """Return the bundled entries of a kernel by source key; none when its source differs."""
     digest = kernel_digest(kernel)
     found: dict[str, Entry] = {}
     for bundle in reversed(bundles()):
@@ -102,7 +102,7 @@ def source_key(kernel: Kernel, signature: KernelSignature) -> str:
 
 
 def kernel_digest(kernel: Kernel) -> str:
-    """Return the digest of a kernel: the recorded one if its files are unchanged, else from its tree.
+    """Return the digest of a kernel: the recorded one if its files are unchanged, else computed.
 
     So an installed kernel is looked up without parsing Python; a file that differs in a comment
     only is parsed, and gives the same digest again.

@@ -20,14 +20,14 @@ _NON_BLOCKING = 1
 
 
 class Stream:
-    """A stream of one device, not ordered with the legacy stream. A context manager that closes it."""
+    """A stream of one device, not ordered with the legacy stream; as a context it is closed."""
 
     __slots__ = ("_handle", "device")
 
     def __init__(self, device: int = 0) -> None:
-        driver.make_current(device)
         self.device = device
-        self._handle: int | None = int(driver.call("cuStreamCreate", _NON_BLOCKING))
+        with driver.current(device):
+            self._handle: int | None = int(driver.call("cuStreamCreate", _NON_BLOCKING))
 
     @property
     def handle(self) -> int:
@@ -46,13 +46,13 @@ class Stream:
         native.synchronize(self.device, self.handle)
 
     def close(self) -> None:
-        """Wait for the work and destroy the stream; memory cached for it serves the legacy stream."""
+        """Wait for the work and destroy the stream; its cached memory goes to the legacy one."""
         if self._handle is None:
             return
         self.synchronize()
         native.pool_adopt(self.device, self._handle)
-        driver.make_current(self.device)
-        driver.call("cuStreamDestroy", self._handle)
+        with driver.current(self.device):
+            driver.call("cuStreamDestroy", self._handle)
         self._handle = None
 
     def __enter__(self) -> Stream:

@@ -1,0 +1,66 @@
+"""The `tilewright` command: runs a subcommand and turns typed errors into exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from tilewright import __version__
+from tilewright.cli import doctor, explain
+from tilewright.errors import TilewrightError, ToolchainError
+
+_INTERRUPTED = 130  # as a shell reports SIGINT
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0, or that of the error's family."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        # `dev` has its own parser, so its words are handed over unread.
+        if words[:1] == ["dev"]:
+            return _dev(words[1:])
+        parsed = _parser().parse_args(words)
+        code: int = parsed.run(parsed)
+        sys.stdout.flush()
+    except TilewrightError as error:
+        print(f"tilewright: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader has seen enough; a second failure at exit would print a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tilewright",
+        description="GPU kernels compiled ahead of time and shipped in the wheel.",
+        epilog="Exit codes: 0 all is well; 2 wrong usage or kernel; 6 damaged files; 7 driver; "
+        "8 no binary fits; others as in tilewright.errors.",
+    )
+    parser.add_argument("--version", action="version", version=f"tilewright {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    doctor.add_command(commands)
+    explain.add_command(commands)
+    commands.add_parser(
+        "dev",
+        help="commands of the factory, such as bundle-kernels and build-wheel",
+        add_help=False,
+    )
+    return parser
+
+
+def _dev(words: list[str]) -> int:
+    try:
+        from tilewright_release.main import main as release_main
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("tilewright_release"):
+            raise
+        msg = "`tilewright dev` needs the package tilewright_release, which is not installed"
+        raise ToolchainError(msg) from error
+    return release_main(words)
