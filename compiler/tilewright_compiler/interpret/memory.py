@@ -8,7 +8,7 @@ leaves it hits no other range, and the slot still tells which argument it left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -259,12 +259,20 @@ def _buffer(name: str, array: Array) -> _Buffer:
             f"{dtype.size_bytes} bytes; pass an aligned copy"
         )
         raise ArgumentError(msg)
-    root = array
-    while isinstance(root.base, np.ndarray):
-        root = root.base
-    low, high = _byte_bounds(root)
-    own_low, own_high = _byte_bounds(array)
-    return _Buffer(name, array, first, min(low, own_low), max(high, own_high))
+    bounds = [_byte_bounds(view) for view in _bases(array)]
+    low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
+    return _Buffer(name, array, first, low, high)
+
+
+def _bases(array: Array) -> Iterator[Array]:
+    """Yield an array and what it is a view of, up to the owner of the memory."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        yield base
+        base = base.base
+        if not isinstance(base, np.ndarray):
+            # `as_strided` puts an object in between that holds on to the array.
+            base = getattr(base, "base", None)
 
 
 def _byte_bounds(array: Array) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from tilewright.abi.dtypes import DType
-from tilewright.abi.numpy_types import from_numpy_dtype, to_numpy_dtype
+from tilewright.abi.numpy_types import from_numpy, to_numpy
 from tilewright.errors import ArgumentError
 from tilewright.runtime.memory import DeviceArray, as_device_array, empty
 from tilewright.tensor.strides import (
@@ -33,7 +33,7 @@ def as_array(value: object, *, name: str) -> Array:
 
 def dtype_of(array: Array) -> DType:
     """Return the element type."""
-    return array.dtype if isinstance(array, DeviceArray) else from_numpy_dtype(array.dtype)
+    return array.dtype if isinstance(array, DeviceArray) else from_numpy(array.dtype)
 
 
 def strides_of(array: Array) -> Strides:
@@ -82,7 +82,7 @@ def output(out: object | None, shape: Shape, like: Array) -> Array:
         return array
     if isinstance(like, DeviceArray):
         return empty(shape, like.dtype, device=like.device)
-    return np.empty(shape, dtype=to_numpy_dtype(dtype_of(like)))
+    return np.empty(shape, dtype=to_numpy(dtype_of(like)))
 
 
 def pieces(

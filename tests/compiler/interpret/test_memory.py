@@ -143,6 +143,15 @@ def test_the_buffer_behind_a_view_is_reachable() -> None:
         read(memory, "x", [6])
 
 
+def test_the_buffer_behind_a_strided_view_is_reachable() -> None:
+    base = np.arange(4, dtype=np.float32)
+    empty = np.lib.stride_tricks.as_strided(base, (4, 0), (4, 0))
+    repeated = np.lib.stride_tricks.as_strided(base[2:], (3, 2), (0, 4))
+    memory = Memory({"x": empty, "y": repeated})
+    assert read(memory, "x", [0, 3]) + read(memory, "y", [0, 1]) == [0, 3, 2, 3]
+    assert memory.share("x", "y")
+
+
 def test_read_only_arrays_can_be_read_only() -> None:
     x = np.broadcast_to(np.float32(3), (4,))
     memory = Memory({"x": x})
