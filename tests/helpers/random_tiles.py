@@ -16,6 +16,10 @@ from tilewright_compiler.ir.types import PointerType, ScalarType, TileType, shap
 
 F32 = ScalarType(float32)
 I32 = ScalarType(int32)
+_KINDS = (
+    *("binary", "unary", "reduce", "widen", "turn", "loop", "while", "if"),
+    *("gather", "walk", "index", "flatten"),
+)
 
 
 @dataclass(slots=True)
@@ -129,6 +133,52 @@ class TileProgram:
         loop = self.build.create("for", (*bounds, initial), (initial.type,), (body,))
         return loop.result
 
+    def repeat(self, initial: Value, step: Value, name: str) -> Value:
+        """Return `initial` combined with `step` in a `while` of two turns."""
+        types = (ScalarType(int64), initial.type)
+        before, after = (Block(tuple(Value(type_) for type_ in types)) for _ in range(2))
+        check, turn = Builder(before), Builder(after)
+        limit = check.value("constant", (), types[0], value=2)
+        goes_on = check.value("cmp", (before.arguments[0], limit), ScalarType(int1), predicate="lt")
+        check.create("condition", (goes_on, *before.arguments))
+        one = turn.value("constant", (), types[0], value=1)
+        count = turn.value("add", (after.arguments[0], one), types[0])
+        combined = turn.value(name, (after.arguments[1], step), initial.type)
+        turn.create("yield", (count, combined))
+        start = (self.index(0), initial)
+        return self.build.create("while", start, types, (before, after)).results[1]
+
+    def gather(self, places: Value, mask: Value) -> Value:
+        """Load x at indices made of the values, where the other values are positive."""
+        shape = shape_of(places.type)
+        limit = self.splat(self.build.value("constant", (), I32, value=63), shape)
+        index = self.build.value("cast", (places,), TileType(shape, I32))
+        index = self.binary("and", index, limit)
+        tile = self.splat(self.argument(0), shape)
+        pointer = self.build.value("addptr", (tile, index), tile.type)
+        zero = self.splat(self.build.value("constant", (), F32, value=0.0), shape)
+        inside = self.build.value(
+            "cmp", (mask, zero), TileType(shape, ScalarType(int1)), predicate="gt"
+        )
+        operands = (pointer, inside, places)
+        return self.build.value("load", operands, TileType(shape, F32), cache="", eviction="")
+
+    def walk(self, shape: tuple[int, ...], *, columns_first: bool) -> Value:
+        """Sum three loads from a pointer that a loop carries on."""
+        pointer = self.pointers(self.argument(1), shape, columns_first=columns_first)
+        zero = self.splat(self.build.value("constant", (), F32, value=0.0), shape)
+        ahead = self.splat(self.build.value("constant", (), I32, value=16), shape)
+        induction, at, total = (Value(t) for t in (ScalarType(int64), pointer.type, zero.type))
+        body = Block((induction, at, total))
+        inner = Builder(body)
+        loaded = inner.value("load", (at,), zero.type, cache="", eviction="")
+        total = inner.value("add", (total, loaded), zero.type)
+        at = inner.value("addptr", (at, ahead), pointer.type)
+        inner.create("yield", (at, total))
+        bounds = (self.index(0), self.index(3), self.index(1))
+        operands = (*bounds, pointer, zero)
+        return self.build.create("for", operands, (pointer.type, zero.type), (body,)).results[1]
+
     def branch(self, first: Value, second: Value) -> Value:
         """Return one of two values, by the run-time flag."""
         regions = []
@@ -164,19 +214,31 @@ def programs(draw: st.DrawFn) -> Module:
 
     names = st.sampled_from(["add", "sub", "mul", "max"])
     for _ in range(draw(st.integers(1, 8))):
-        kind = draw(st.sampled_from(["binary", "unary", "reduce", "widen", "turn", "loop", "if"]))
+        kind = draw(st.sampled_from(_KINDS))
         first = draw(st.sampled_from(pool))
         shape = shape_of(first.type)
         match kind:
-            case "binary" | "loop" | "if":
+            case "binary" | "loop" | "while" | "if" | "gather":
                 second = pick(shape)
                 assert second is not None
                 if kind == "binary":
                     pool.append(program.binary(draw(names), first, second))
                 elif kind == "loop":
                     pool.append(program.loop(first, second, draw(names)))
+                elif kind == "while":
+                    pool.append(program.repeat(first, second, draw(names)))
+                elif kind == "gather":
+                    pool.append(program.gather(first, second))
                 else:
                     pool.append(program.branch(first, second))
+            case "walk":
+                pool.append(program.walk((m, n), columns_first=draw(st.booleans())))
+            case "index":
+                place = program.offsets((m, n), (draw(st.integers(0, 3)), 1))
+                pool.append(program.build.value("cast", (place,), TileType((m, n), F32)))
+            case "flatten" if len(shape) == 2:
+                flat = TileType((shape[0] * shape[1],), F32)
+                pool.append(program.build.value("reshape", (first,), flat))
             case "unary":
                 pool.append(program.unary(draw(st.sampled_from(["exp", "neg"])), first))
             case "reduce" if len(shape) == 2:
@@ -195,5 +257,5 @@ def programs(draw: st.DrawFn) -> Module:
 def arrays() -> dict[str, NDArray[np.float32]]:
     """Return inputs large enough for every random kernel; values are small integers in f32."""
     generator = np.random.default_rng(7)
-    inputs = {name: generator.integers(-3, 4, 4096).astype(np.float32) for name in ("x", "y")}
+    inputs = {name: generator.integers(-3, 4, 8192).astype(np.float32) for name in ("x", "y")}
     return {**inputs, "out": np.zeros(3 * 4096, np.float32)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright_compiler.layout import gf2
-from tilewright_compiler.layout.linear import LANE_BITS, LinearLayout, flatten, log2
+from tilewright_compiler.layout.linear import LinearLayout, flatten, log2
 
 
 def vector_width(layout: LinearLayout, axis: int, *, limit: int) -> int:
@@ -43,11 +43,6 @@ def sectors(
         along += 1
     runs = 1 << (distinct - along)
     return runs * -(-run * size_bytes // 32)
-
-
-def active_lanes(layout: LinearLayout) -> int:
-    """Return how many lanes of a warp hold elements of their own."""
-    return 1 << (LANE_BITS - layout.free.lane.bit_count())
 
 
 def axis_units(shape: Sequence[int], axis: int) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright_compiler.layout.access import active_lanes, sectors, vector_width
+from tilewright_compiler.layout.access import sectors, vector_width
 from tilewright_compiler.layout.blocked import blocked, widest_vector
 from tilewright_compiler.layout.linear import LinearLayout
 
@@ -45,7 +45,7 @@ def test_tiles_smaller_than_the_threads_are_replicated(shape: tuple[int, ...]) -
     layout = blocked(shape, tuple(range(len(shape)))[::-1], vector=1, num_warps=4)
     assert layout.is_surjective
     assert layout.num_registers == 1
-    assert active_lanes(layout) == min(32, layout.size)
+    assert layout.free.lane.bit_count() == max(0, 5 - (layout.size.bit_length() - 1))
 
 
 @pytest.mark.parametrize(
