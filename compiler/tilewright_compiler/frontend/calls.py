@@ -14,6 +14,7 @@ from tilewright.language.parameters import NO_DEFAULT
 from tilewright.language.types import constexpr
 from tilewright_compiler.frontend.builtins import python, registry
 from tilewright_compiler.frontend.builtins import types as tile_methods
+from tilewright_compiler.frontend.infer_types import dtype_name
 from tilewright_compiler.frontend.operands import (
     Constant,
     FunctionReference,
@@ -45,7 +46,7 @@ def call(scope: Scope, callee: Operand, positional: Positional, keywords: Keywor
         case KernelReference(kernel=kernel):
             return call_kernel(scope, kernel, positional, keywords)
         case Constant(value=DType() as dtype):
-            msg = f"a dtype is not called; write x.to({dtype})"
+            msg = f"a dtype is not called; write x.to({dtype_name(dtype)})"
             raise KernelTypeError(msg)
     msg = f"{describe(callee)} cannot be called"
     raise KernelTypeError(msg)

@@ -3,8 +3,9 @@
 The type of a carried variable is that of its value before the loop, and the body must keep it. A
 number before the loop has no dtype yet: it first gets the one it would take alone, and if the body
 gives another one that the number can take, the body is lowered again with that (`total = 0` becomes
-f32 when the body adds floats). A name that the body assigns without changing it, as under a
-compile-time `if` that is false, is not carried.
+f32 when the body adds floats). A number that is assigned only under an `if` is first taken to stay
+as it is, because the `if` may be decided at compile time; if it changes, the body is lowered again.
+So the body's last lowering is the one in which every guess held.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dataclasses import dataclass, field
 from tilewright.errors import KernelTypeError
 from tilewright_compiler.frontend import convert
 from tilewright_compiler.frontend.constants import weak_dtype
-from tilewright_compiler.frontend.infer_types import describe_mismatch, join_leaves, takes_dtype
+from tilewright_compiler.frontend.infer_types import describe_mismatch, takes_dtype
+from tilewright_compiler.frontend.joins import join
 from tilewright_compiler.frontend.operands import (
     Constant,
     Operand,
@@ -26,7 +28,7 @@ from tilewright_compiler.frontend.operands import (
     is_same,
     rebuild,
 )
-from tilewright_compiler.frontend.scope import Scope, Undefined, Variable
+from tilewright_compiler.frontend.scope import Retype, Scope, Undefined, Variable
 from tilewright_compiler.ir.core import Block, Value
 from tilewright_compiler.ir.types import ScalarType, Type
 
@@ -36,11 +38,16 @@ _MAX_TYPE_CHANGES = 3
 
 @dataclass(slots=True)
 class Leaf:
-    """One value carried around the loop; `changes` counts how often a number got another type."""
+    """One value carried around the loop.
+
+    `changes` counts how often a number got another type; `must_stay` says that an earlier lowering
+    has shown it to change.
+    """
 
     initial: Operand
     type: Type
     changes: int = 0
+    must_stay: bool = False
 
 
 @dataclass(slots=True)
@@ -54,22 +61,54 @@ class Carried:
     leaves: dict[str, list[Leaf | None]]
     lost: dict[str, str] = field(default_factory=dict)
 
+    def carry_all(self) -> bool:
+        """Carry also the numbers that were taken to stay as they are; tell if there were any."""
+        before = len(self.all_leaves())
+        for name, leaves in self.leaves.items():
+            entry = self.entries[name]
+            assert not isinstance(entry.operand, Undefined)
+            if not entry.is_constexpr:
+                leaves[:] = [
+                    _leaf(operand, must_stay=True) if leaf is None else leaf
+                    for leaf, operand in zip(leaves, flatten(entry.operand), strict=True)
+                ]
+        return len(self.all_leaves()) != before
+
     def all_leaves(self) -> list[Leaf]:
         """Return the leaves that are carried, in order."""
         return [leaf for leaves in self.leaves.values() for leaf in leaves if leaf is not None]
 
-    def arguments(self) -> tuple[Value, ...]:
+    def arguments(self, scope: Scope) -> tuple[Value, ...]:
         """Return fresh block arguments, named after their variables."""
-        return tuple(
-            Value(leaf.type, name)
-            for name, leaves in self.leaves.items()
-            for leaf in leaves
-            if leaf is not None
-        )
+        arguments = []
+        for name, leaves in self.leaves.items():
+            for leaf in leaves:
+                if leaf is not None:
+                    arguments.append(Value(leaf.type, name))
+                    if isinstance(leaf.initial, Constant) and leaf.changes < _MAX_TYPE_CHANGES:
+                        scope.program.guesses[arguments[-1]] = leaf.initial
+        return tuple(arguments)
+
+    def retype(self, retype: Retype, arguments: Sequence[Value]) -> None:
+        """Give the leaf of an argument another type; passes on what concerns an outer loop."""
+        if retype.value not in arguments:
+            raise retype
+        leaf = self.all_leaves()[list(arguments).index(retype.value)]
+        leaf.type = retype.type
+        leaf.changes += 1
 
     def initial_values(self, scope: Scope) -> list[Value]:
         """Build the values with which the loop is entered."""
         return [convert.as_type(scope, leaf.initial, leaf.type) for leaf in self.all_leaves()]
+
+    def name(self, values: Sequence[Value]) -> None:
+        """Name values after the variables that they are, where they have no name yet."""
+        remaining = iter(values)
+        for name, leaves in self.leaves.items():
+            for leaf in leaves:
+                value = None if leaf is None else next(remaining)
+                if value is not None and not value.name:
+                    value.name = name
 
     def bind(self, scope: Scope, values: Iterable[Value]) -> None:
         """Give each carried variable its value in a region, or after the loop."""
@@ -98,12 +137,14 @@ class Carried:
                 self.lost[name] = final.operand.reason
                 del self.leaves[name]
             else:
-                finals.extend(self._pair(name, final))
+                finals.extend(self._pair(scope, name, final))
         # Numbers that the body left alone are not carried, so that they stay known at compile time.
         constant = {
             id(leaf)
             for leaf, operand in finals
-            if operand is own_argument[id(leaf)] and isinstance(leaf.initial, Constant)
+            if operand is own_argument.get(id(leaf))
+            and isinstance(leaf.initial, Constant)
+            and not leaf.must_stay
         }
         for entry in self.leaves.values():
             entry[:] = [None if id(leaf) in constant else leaf for leaf in entry]
@@ -112,25 +153,27 @@ class Carried:
             return None
         return [convert.as_type(scope, operand, leaf.type) for leaf, operand in finals]
 
-    def _pair(self, name: str, final: Variable) -> list[tuple[Leaf, Operand]]:
+    def _pair(self, scope: Scope, name: str, final: Variable) -> list[tuple[Leaf, Operand]]:
         entry = self.entries[name]
         assert not isinstance(entry.operand, Undefined)
         assert not isinstance(final.operand, Undefined)
         if not have_same_structure(entry.operand, final.operand):
             raise _mismatch(name, entry, final, "a tuple keeps its length")
         pairs = []
-        leaves = zip(self.leaves[name], flatten(entry.operand), flatten(final.operand), strict=True)
-        for leaf, original, operand in leaves:
+        leaves = self.leaves[name]
+        operands = zip(flatten(entry.operand), flatten(final.operand), strict=True)
+        for index, (original, operand) in enumerate(operands):
+            leaf = leaves[index]
+            if leaf is None and not is_same(original, operand):
+                if entry.is_constexpr:
+                    remedy = "a name annotated tl.constexpr changes only in tl.static_range"
+                    raise _mismatch(name, entry, final, remedy)
+                leaf = leaves[index] = _leaf(original, must_stay=True)
+                if leaf is None:
+                    raise _mismatch(name, entry, final, describe_mismatch(original, operand))
             if leaf is not None:
-                _settle(name, leaf, entry, final, operand)
+                _settle(scope, name, leaf, entry, final, operand)
                 pairs.append((leaf, operand))
-            elif not is_same(original, operand):
-                remedy = (
-                    "a name annotated tl.constexpr changes only in tl.static_range"
-                    if entry.is_constexpr
-                    else describe_mismatch(original, operand)
-                )
-                raise _mismatch(name, entry, final, remedy)
         return pairs
 
 
@@ -138,23 +181,30 @@ def carried_variables(scope: Scope, body: Sequence[ast.stmt], loop_variable: str
     """Return the variables that have a value here and that a statement of the body assigns."""
     entries: dict[str, Variable] = {}
     leaves: dict[str, list[Leaf | None]] = {}
+    certain = set(assigned_names(body, under_if=False))
     for name in assigned_names(body):
         variable = scope.variables.get(name)
         if variable is None or isinstance(variable.operand, Undefined) or name == loop_variable:
             continue
         entries[name] = variable
         leaves[name] = [
-            None if variable.is_constexpr else _leaf(operand)
+            None
+            if variable.is_constexpr or (isinstance(operand, Constant) and name not in certain)
+            else _leaf(operand)
             for operand in flatten(variable.operand)
         ]
     return Carried(entries, leaves)
 
 
-def assigned_names(statements: Sequence[ast.stmt]) -> list[str]:
-    """Return the names that statements assign, in order of their first assignment."""
+def assigned_names(statements: Sequence[ast.stmt], *, under_if: bool = True) -> list[str]:
+    """Return the names that statements assign, in order, with or without those inside an `if`."""
     names: dict[str, None] = {}
 
     class Visitor(ast.NodeVisitor):
+        def visit_If(self, node: ast.If) -> None:
+            if under_if:
+                self.generic_visit(node)
+
         def visit_Name(self, node: ast.Name) -> None:
             if isinstance(node.ctx, ast.Store):
                 names.setdefault(node.id)
@@ -206,15 +256,17 @@ def drop_unchanged(
     )
 
 
-def _leaf(operand: Operand) -> Leaf | None:
+def _leaf(operand: Operand, *, must_stay: bool = False) -> Leaf | None:
     if isinstance(operand, Value):
         return Leaf(operand, operand.type)
     if isinstance(operand, Constant) and isinstance(operand.value, bool | int | float):
-        return Leaf(operand, ScalarType(weak_dtype(operand.value)))
+        return Leaf(operand, ScalarType(weak_dtype(operand.value)), must_stay=must_stay)
     return None
 
 
-def _settle(name: str, leaf: Leaf, entry: Variable, final: Variable, operand: Operand) -> None:
+def _settle(
+    scope: Scope, name: str, leaf: Leaf, entry: Variable, final: Variable, operand: Operand
+) -> None:
     """Check that the body keeps a leaf's type, or give a number the type that the body wants."""
     if isinstance(operand, Value) and operand.type == leaf.type:
         return
@@ -224,8 +276,8 @@ def _settle(name: str, leaf: Leaf, entry: Variable, final: Variable, operand: Op
         and takes_dtype(operand.value, leaf.type)
     ):
         return
-    joined = join_leaves(leaf.initial, operand) if isinstance(leaf.initial, Constant) else None
-    if joined is None or leaf.changes == _MAX_TYPE_CHANGES:
+    joined = join(scope, leaf.initial, operand)
+    if isinstance(leaf.initial, Value) or joined is None or leaf.changes == _MAX_TYPE_CHANGES:
         raise _mismatch(name, entry, final, describe_mismatch(leaf.initial, operand))
     leaf.type = joined
     leaf.changes += 1

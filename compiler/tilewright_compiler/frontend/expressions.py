@@ -89,11 +89,6 @@ def _evaluate(scope: Scope, node: ast.expr) -> Operand:
     raise KernelSyntaxError(msg)
 
 
-def names_constexpr(scope: Scope, annotation: ast.expr) -> bool:
-    """Return whether an annotation is `tl.constexpr`, by whatever name it was imported."""
-    return names.is_constexpr_class(evaluate(scope, annotation))
-
-
 def _name(scope: Scope, name: str) -> Operand:
     operand = scope.lookup(name)
     if operand is not None:

@@ -83,7 +83,8 @@ def check_broadcastable(source: tuple[int, ...], target: tuple[int, ...], what: 
     if len(source) > len(target) or any(
         s not in (1, t) for s, t in zip(source, aligned, strict=True)
     ):
-        msg = f"{what} of shape {list(source)} does not broadcast to shape {list(target)}"
+        wanted = f"shape {list(target)}" if target else "a scalar"
+        msg = f"{what} has shape {list(source)}, which does not broadcast to {wanted}"
         raise KernelTypeError(msg)
 
 
@@ -194,16 +195,15 @@ def describe_mismatch(left: Operand, right: Operand) -> str:
         if shape_of(left.type) != shape_of(right.type):
             return "give both one shape, for example with tl.zeros, tl.full or tl.broadcast_to"
         if element_type(left.type) != element_type(right.type):
-            return f"cast one of them, for example with .to(tl.{dtype_name(left.type)})"
+            return f"cast one, for example with .to({dtype_name(element_dtype(left.type))})"
     if is_number(left) and isinstance(right, Value):
         return f"start from a value of type {describe_type(right.type)}"
     return "only numbers and tiles may change at run time"
 
 
-def dtype_name(type_: Type) -> str:
-    """Return the name of an element's dtype in the tile language, such as `float32`."""
-    dtype = element_dtype(type_)
+def dtype_name(dtype: DType) -> str:
+    """Return what a dtype is called in a kernel, such as `tl.float32`."""
     if dtype.name == "bf16":
-        return "bfloat16"
-    prefix = {"bool": "int", "int": "int", "uint": "uint", "float": "float"}[dtype.kind]
-    return f"{prefix}{dtype.bits}"
+        return "tl.bfloat16"
+    word = "int" if dtype.kind == "bool" else dtype.kind
+    return f"tl.{word}{dtype.bits}"

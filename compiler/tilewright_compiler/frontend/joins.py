@@ -18,7 +18,7 @@ from tilewright_compiler.frontend.operands import (
     is_same,
     rebuild,
 )
-from tilewright_compiler.frontend.scope import Branch, Scope, Undefined, Variable
+from tilewright_compiler.frontend.scope import Branch, Retype, Scope, Undefined, Variable
 from tilewright_compiler.ir.core import Block, Value
 from tilewright_compiler.ir.ops import SPECS, Effect
 from tilewright_compiler.ir.types import TileType, Type
@@ -54,7 +54,7 @@ def merge_variables(scope: Scope, condition: Value, then: Branch, otherwise: Bra
             raise _mismatch(name, left, right, "give the tuples one length")
         leaves = list(zip(flatten(left.operand), flatten(right.operand), strict=True))
         for a, b in leaves:
-            type_ = None if is_same(a, b) else join_leaves(a, b)
+            type_ = None if is_same(a, b) else join(scope, a, b)
             if type_ is None and not is_same(a, b):
                 raise _mismatch(name, left, right, describe_mismatch(a, b))
             types.append(type_)
@@ -78,7 +78,7 @@ def merge_expressions(
     pairs = list(zip(flatten(left), flatten(right), strict=True)) if fitting else [(left, right)]
     types: list[Type | None] = []
     for a, b in pairs:
-        type_ = None if is_same(a, b) else join_leaves(a, b)
+        type_ = None if is_same(a, b) else join(scope, a, b)
         if not fitting or (type_ is None and not is_same(a, b)):
             msg = (
                 f"the branches of a conditional expression are {describe(left)} and "
@@ -90,6 +90,23 @@ def merge_expressions(
     if is_speculatable(then[0]) and is_speculatable(otherwise[0]) and not _has_tiles(types):
         return rebuild(left, iter(_select(scope, condition, then[0], otherwise[0], pairs, types)))
     return rebuild(left, iter(build_if(scope, condition, then[0], otherwise[0], pairs, types)))
+
+
+def join(scope: Scope, left: Operand, right: Operand) -> Type | None:
+    """Return the one type of two values, or None.
+
+    Where one is a number that a loop carries with a guessed type, and the other shows the right
+    one, raises Retype.
+    """
+    joined = join_leaves(left, right)
+    if joined is None:
+        for value, other in ((left, right), (right, left)):
+            number = scope.program.guesses.get(value) if isinstance(value, Value) else None
+            wanted = None if number is None else join_leaves(number, other)
+            if wanted is not None:
+                assert isinstance(value, Value)
+                raise Retype(value, wanted)
+    return joined
 
 
 def build_if(

@@ -11,6 +11,7 @@ import ast
 import builtins
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import tilewright.language as tl
 from tilewright.abi.dtypes import DType, int1, int64
@@ -33,7 +34,7 @@ from tilewright_compiler.frontend.operands import (
     describe,
     is_number,
 )
-from tilewright_compiler.frontend.scope import Scope, Undefined, Variable
+from tilewright_compiler.frontend.scope import Retype, Scope, Undefined, Variable
 from tilewright_compiler.ir.core import Value
 
 Execute = Callable[[Scope, Sequence[ast.stmt]], None]
@@ -52,8 +53,9 @@ class _Range:
 def execute_for(scope: Scope, node: ast.For, execute: Execute) -> None:
     """Lower a `for` statement."""
     if not isinstance(node.target, ast.Name):
-        msg = f"the variable of a `for` is one name, got `{ast.unparse(node.target)}`"
-        raise KernelSyntaxError(msg)
+        with scope.at(node.target):
+            msg = f"the variable of a `for` is one name, got `{ast.unparse(node.target)}`"
+            raise KernelSyntaxError(msg)
     with scope.at(node.iter):
         function, bounds = _range(scope, node.iter)
     if function is tl.static_range:
@@ -106,12 +108,24 @@ def _stages(operand: Operand) -> int | None:
 
 
 def _unroll(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Execute) -> None:
+    with scope.at(node.iter):
+        indices = _static_indices(bounds)
+    enclosing = scope.enclosing
+    scope.enclosing = (*enclosing, f"the tl.static_range loop at line {node.lineno}")
+    for index in indices:
+        with scope.at(node.target):
+            scope.assign(name, Constant(index))
+        execute(scope, node.body)
+    scope.enclosing = enclosing
+
+
+def _static_indices(bounds: _Range) -> builtins.range:
     numbers = []
     for operand, what in ((bounds.start, "start"), (bounds.end, "end"), (bounds.step, "step")):
         if not isinstance(operand, Constant) or not isinstance(operand.value, int):
             msg = (
-                f"the {what} of tl.static_range is known at compile time, got {describe(operand)};"
-                " use range"
+                f"the {what} of tl.static_range is known at compile time, got {describe(operand)}; "
+                "use range"
             )
             raise KernelTypeError(msg)
         numbers.append(operand.value)
@@ -122,13 +136,7 @@ def _unroll(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Exe
             "use range"
         )
         raise KernelValueError(msg)
-    enclosing = scope.enclosing
-    scope.enclosing = (*enclosing, f"the tl.static_range loop at line {node.lineno}")
-    for index in indices:
-        with scope.at(node.target):
-            scope.assign(name, Constant(index))
-        execute(scope, node.body)
-    scope.enclosing = enclosing
+    return indices
 
 
 def _count(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Execute) -> None:
@@ -138,13 +146,17 @@ def _count(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Exec
     carried = carried_variables(scope, node.body, name)
     while True:
         index = Value(counter.lower.type, name if counter.start is None else f"{name}_distance")
-        arguments = carried.arguments()
-        with scope.nested(description, (index, *arguments)) as body:
-            carried.bind(scope, arguments)
-            with scope.at(node.target):
-                scope.assign(name, _counted(scope, counter, index))
-            execute(scope, node.body)
-            yielded = carried.close(scope, arguments)
+        arguments = carried.arguments(scope)
+        try:
+            with scope.nested(description, (index, *arguments)) as body:
+                carried.bind(scope, arguments)
+                with scope.at(node.target):
+                    scope.assign(name, _counted(scope, counter, index))
+                execute(scope, node.body)
+                yielded = carried.close(scope, arguments)
+        except Retype as retype:
+            carried.retype(retype, arguments)
+            continue
         if yielded is not None:
             break
     initial = carried.initial_values(scope)
@@ -179,16 +191,17 @@ class _Counter:
 
 
 def _counter(scope: Scope, bounds: _Range) -> _Counter:
-    dtype = common_dtype((bounds.start, bounds.end, bounds.step), "range")
     is_reversed = is_number(bounds.step) and _is_negative(bounds.step)
+    # A negative step would not fit the dtype of unsigned bounds; its negation does.
+    step = operators.negate(scope, bounds.step) if is_reversed else bounds.step
+    dtype = common_dtype((bounds.start, bounds.end, step), "range")
     if is_reversed and dtype.kind == "uint":
         dtype = int64  # the distance is negative when there is nothing to do
     start, end = _bound(scope, bounds.start, dtype), _bound(scope, bounds.end, dtype)
     if not is_reversed:
-        return _Counter(start, end, _bound(scope, bounds.step, dtype))
+        return _Counter(start, end, _bound(scope, step, dtype))
     distance = operators.elementwise(scope, "sub", (start, end), dtype, "range")
-    step = _bound(scope, operators.negate(scope, bounds.step), dtype)
-    return _Counter(convert.constant(scope, 0, dtype), distance, step, start)
+    return _Counter(convert.constant(scope, 0, dtype), distance, _bound(scope, step, dtype), start)
 
 
 def _counted(scope: Scope, counter: _Counter, index: Value) -> Value:
@@ -211,20 +224,25 @@ def execute_while(scope: Scope, node: ast.While, execute: Execute) -> None:
     description = f"the `while` loop at line {node.lineno}"
     carried = carried_variables(scope, node.body, None)
     while True:
-        tested, passed = carried.arguments(), carried.arguments()
-        with scope.nested(description, tested) as before:
-            carried.bind(scope, tested)
-            with scope.at(node.test):
-                condition = operators.truth(scope, evaluate(scope, node.test), "`while`")
-                if condition == Constant(True):
-                    msg = "this `while` never ends: its condition is true at compile time"
-                    raise KernelValueError(msg)
-        if isinstance(condition, Constant):
-            return
-        with scope.nested(description, passed) as after:
-            carried.bind(scope, passed)
-            execute(scope, node.body)
-            yielded = carried.close(scope, passed)
+        tested, passed = carried.arguments(scope), carried.arguments(scope)
+        try:
+            with scope.nested(description, tested) as before:
+                carried.bind(scope, tested)
+                with scope.at(node.test):
+                    condition = operators.truth(scope, evaluate(scope, node.test), "`while`")
+            if isinstance(condition, Constant):
+                if condition.value and not carried.carry_all():
+                    _refuse_endless(scope, node.test)
+                if not condition.value:
+                    return
+                continue
+            with scope.nested(description, passed) as after:
+                carried.bind(scope, passed)
+                execute(scope, node.body)
+                yielded = carried.close(scope, passed)
+        except Retype as retype:
+            carried.retype(retype, tested if retype.value in tested else passed)
+            continue
         if yielded is not None:
             break
     initial = carried.initial_values(scope)
@@ -244,6 +262,12 @@ def execute_while(scope: Scope, node: ast.While, execute: Execute) -> None:
     _leave(scope, node.body, carried, remaining.after(loop.results), description)
 
 
+def _refuse_endless(scope: Scope, test: ast.expr) -> NoReturn:
+    with scope.at(test):
+        msg = "this `while` never ends: its condition is true at compile time"
+        raise KernelValueError(msg)
+
+
 def _leave(
     scope: Scope,
     body: Sequence[ast.stmt],
@@ -253,6 +277,7 @@ def _leave(
 ) -> None:
     """Set the variables after a loop: results for the carried ones, no value for the body's own."""
     carried.bind(scope, values)
+    carried.name(values)
     for name in assigned_names(body):
         if name not in carried.entries:
             reason = (

@@ -18,6 +18,7 @@ from tilewright.errors import (
     TilewrightError,
 )
 from tilewright.language.kernel import Kernel
+from tilewright_compiler.frontend.names import check_names
 from tilewright_compiler.frontend.operands import (
     NONE,
     Constant,
@@ -131,6 +132,7 @@ def _specialize(caller: Scope, kernel: Kernel, arguments: dict[str, Operand]) ->
 def _lower_body(scope: Scope, arguments: dict[str, Operand]) -> Operand:
     tree = scope.kernel.tree
     check_syntax(scope, tree)
+    check_names(scope)
     declared = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
     for node, (name, operand) in zip(declared, arguments.items(), strict=True):
         with scope.at(node):

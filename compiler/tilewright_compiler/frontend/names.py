@@ -6,11 +6,13 @@ operand.
 
 from __future__ import annotations
 
+import ast
+from functools import partial
 from types import ModuleType
 
 from tilewright.abi.dtypes import DType
-from tilewright.errors import KernelNameError, KernelTypeError
-from tilewright.language.captures import attribute_of
+from tilewright.errors import CompileError, KernelNameError, KernelTypeError
+from tilewright.language import captures
 from tilewright.language.kernel import Kernel
 from tilewright.language.registry import is_builtin, is_function
 from tilewright.language.types import constexpr
@@ -30,21 +32,30 @@ from tilewright_compiler.ir.core import Value
 _DTYPE_ATTRIBUTES = ("name", "kind", "bits", "size_bytes", "is_float", "is_integer", "is_signed")
 
 
+def check_names(scope: Scope) -> None:
+    """Resolve all names that the kernel takes from outside, adding the calls that led to it."""
+    try:
+        _ = scope.kernel.captures
+    except CompileError as error:
+        error.locations = (*error.locations, *scope.callers)
+        raise
+
+
 def captured(scope: Scope, name: str) -> Operand:
     """Return what a name means that the kernel takes from outside."""
-    captures = scope.kernel.captures
-    if name not in captures:
+    found = scope.kernel.captures
+    if name not in found:
         # Python makes a name local to the whole function if any statement assigns it.
         msg = f"`{name}` is used before any statement that is lowered assigns it"
         raise KernelNameError(msg)
-    return _operand(captures[name], name)
+    return _operand(found[name], name)
 
 
 def attribute(scope: Scope, operand: Operand, name: str) -> Operand:
     """Build `operand.name`."""
     match operand:
         case Namespace(module=module):
-            return _operand(attribute_of(module, name), f"{module.__name__}.{name}")
+            return _operand(captures.attribute_of(module, name), f"{module.__name__}.{name}")
         case Value():
             return tile_attributes.attribute(scope, operand, name)
         case Constant(value=DType() as dtype) if name in _DTYPE_ATTRIBUTES:
@@ -57,9 +68,10 @@ def attribute(scope: Scope, operand: Operand, name: str) -> Operand:
     raise KernelTypeError(msg)
 
 
-def is_constexpr_class(operand: Operand) -> bool:
-    """Return whether an operand is `tl.constexpr` itself."""
-    return isinstance(operand, FunctionReference) and operand.function is constexpr
+def is_constexpr_annotation(scope: Scope, annotation: ast.expr) -> bool:
+    """Return whether an annotation is `tl.constexpr`, by whatever name it was imported."""
+    text = ast.unparse(annotation)
+    return captures.is_constexpr_annotation(text, partial(captures.look_up, scope.kernel.fn))
 
 
 def _operand(found: object, name: str) -> Operand:

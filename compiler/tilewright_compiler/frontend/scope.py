@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from tilewright.abi.signature import KernelSignature
 from tilewright.errors import CompileError, KernelNameError, SourceLocation
 from tilewright.language.kernel import Kernel
-from tilewright_compiler.frontend.operands import Operand
+from tilewright_compiler.frontend.operands import Constant, Operand
 from tilewright_compiler.ir.builder import Builder
 from tilewright_compiler.ir.core import Block, Function, Value
+from tilewright_compiler.ir.types import Type
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,15 @@ class Specialization:
     result: Operand
 
 
+class Retype(Exception):  # not an error: it unwinds to the loop that guessed
+    """A carried number's guessed type does not fit: lower the loop again with `type`."""
+
+    def __init__(self, value: Value, type_: Type) -> None:
+        super().__init__()
+        self.value = value
+        self.type = type_
+
+
 @dataclass(slots=True)
 class Branch:
     """A block that was lowered with its own copy of the variables."""
@@ -61,13 +71,16 @@ class Branch:
 class Program:
     """One module in the making. `specialize` lowers a kernel that a scope calls, or finds it done.
 
-    `reached` is the last place that lowering came to, for errors that are our own.
+    `guesses` maps block arguments of loops that are being lowered, whose type is a guess, to the
+    number they start from. `reached` is the innermost node being lowered, where an error of our own
+    leaves it.
     """
 
     signature: KernelSignature
     specialize: Callable[[Scope, Kernel, dict[str, Operand]], Specialization]
     functions: dict[str, Function] = field(default_factory=dict)
     specializations: dict[tuple[object, ...], Specialization] = field(default_factory=dict)
+    guesses: dict[Value, Constant] = field(default_factory=dict)
     reached: SourceLocation | None = None
 
 
@@ -105,6 +118,8 @@ class Scope:
             if not error.locations:
                 error.locations = (location, *self.callers)
             raise
+        else:
+            self.program.reached = previous or location
         finally:
             self.builder.location = previous
 
@@ -144,7 +159,7 @@ class Scope:
         self.variables[name] = replace(self.variables[name], operand=Undefined(reason))
 
     def lookup(self, name: str) -> Operand | None:
-        """Return a local's value, or None if no statement assigned it; raises if it has none here."""
+        """Return a local's value, None for a name that is not local; raises if it has none here."""
         variable = self.variables.get(name)
         if variable is None:
             return None

@@ -10,8 +10,8 @@ import ast
 from collections.abc import Sequence
 
 from tilewright.errors import KernelSyntaxError, KernelTypeError
-from tilewright_compiler.frontend import loops, operators
-from tilewright_compiler.frontend.expressions import BINARY_SYMBOLS, evaluate, names_constexpr
+from tilewright_compiler.frontend import loops, names, operators
+from tilewright_compiler.frontend.expressions import BINARY_SYMBOLS, evaluate
 from tilewright_compiler.frontend.joins import merge_variables
 from tilewright_compiler.frontend.operands import (
     NONE,
@@ -103,7 +103,7 @@ def _assign(scope: Scope, target: ast.expr, operand: Operand) -> None:
 
 
 def _assign_constexpr(scope: Scope, name: str, annotation: ast.expr, value: ast.expr) -> None:
-    if not names_constexpr(scope, annotation):
+    if not names.is_constexpr_annotation(scope, annotation):
         msg = (
             f"`{ast.unparse(annotation)}` is not an annotation of the tile language: only "
             "tl.constexpr is; "

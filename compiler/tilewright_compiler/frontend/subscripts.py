@@ -58,7 +58,7 @@ def _insert_axes(scope: Scope, value: Value, index: Operand) -> Value:
             )
             raise KernelSyntaxError(msg)
     if sum(isinstance(item, SliceAll) for item in items) > rank:
-        msg = f"too many `:` for {describe(value)}, which has {rank} axes"
+        msg = f"too many `:` for {describe(value)}, which has rank {rank}"
         raise KernelTypeError(msg)
     for axis, item in enumerate(items):
         if item == NONE:

@@ -12,7 +12,7 @@ from tilewright.errors import KernelSyntaxError
 from tilewright_compiler.frontend.scope import Scope
 
 _REFUSED: dict[type[ast.AST], str] = {
-    ast.FunctionDef: "a function inside a kernel; define it at the top of the file with @tl.kernel",
+    ast.FunctionDef: "functions inside kernels; define it outside, with @tl.kernel",
     ast.AsyncFunctionDef: "`async def`; a kernel has no coroutines",
     ast.ClassDef: "`class`; a kernel has no objects, use tuples",
     ast.Lambda: "`lambda`; define a function with @tl.kernel",
@@ -32,16 +32,16 @@ _REFUSED: dict[type[ast.AST], str] = {
     ast.Break: "`break`; make the condition part of the `while`, or mask the remaining work",
     ast.Continue: "`continue`; put the rest of the body under an `if`",
     ast.NamedExpr: "`:=`; assign on a line of its own",
-    ast.Dict: "a dict; use a tuple",
-    ast.Set: "a set; use a tuple",
-    ast.ListComp: "a comprehension; use tl.static_range",
-    ast.SetComp: "a comprehension; use tl.static_range",
-    ast.DictComp: "a comprehension; use tl.static_range",
-    ast.GeneratorExp: "a generator; use tl.static_range",
+    ast.Dict: "dicts; use a tuple",
+    ast.Set: "sets; use a tuple",
+    ast.ListComp: "comprehensions; use tl.static_range",
+    ast.SetComp: "comprehensions; use tl.static_range",
+    ast.DictComp: "comprehensions; use tl.static_range",
+    ast.GeneratorExp: "generators; use tl.static_range",
     ast.Await: "`await`; a kernel has no coroutines",
     ast.Yield: "`yield`; a kernel returns once, at its end",
     ast.YieldFrom: "`yield`; a kernel returns once, at its end",
-    ast.JoinedStr: "an f-string; messages of tl.static_assert are plain strings",
+    ast.JoinedStr: "f-strings; messages of tl.static_assert are plain strings",
     ast.Starred: "`*` unpacking; write the elements out",
 }
 
@@ -64,14 +64,14 @@ def _check(scope: Scope, node: ast.AST) -> None:
         case ast.For(orelse=[first, *_]) | ast.While(orelse=[first, *_]):
             _refuse(scope, first, "`else` of a loop; put it after the loop, which has no `break`")
         case ast.AugAssign(target=target) if not isinstance(target, ast.Name):
-            _refuse(scope, target, "assignment to a part of a tile; write to memory with tl.store")
+            _refuse(scope, target, "assignment to parts of a tile; write to memory with tl.store")
         case ast.AnnAssign(target=target, value=value) if (
             not isinstance(target, ast.Name) or value is None
         ):
             _refuse(
                 scope,
                 node,
-                "an annotation without a name and a value; write `NAME: tl.constexpr = value`",
+                "annotations without a name and a value; write `NAME: tl.constexpr = value`",
             )
         case ast.Constant(value=bytes() | complex()):
             _refuse(scope, node, f"{type(node.value).__name__} values; use integers and floats")

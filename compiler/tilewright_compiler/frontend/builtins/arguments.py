@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.abi.dtypes import ALL, DType
 from tilewright.errors import KernelTypeError, KernelValueError
-from tilewright_compiler.frontend.infer_types import check_extents
+from tilewright_compiler.frontend.infer_types import check_extents, dtype_name
 from tilewright_compiler.frontend.operands import Constant, Operand, TupleOperand, describe
 from tilewright_compiler.ir.core import Value
 from tilewright_compiler.ir.types import TileType
@@ -44,8 +44,8 @@ def dtype(operand: Operand, what: str) -> DType:
     """Return a compile-time dtype."""
     if isinstance(operand, Constant) and isinstance(operand.value, DType):
         return operand.value
-    names = ", ".join(f"{known}" for known in ALL)
-    msg = f"{what} is a dtype such as tl.float32 (there are {names}), got {describe(operand)}"
+    names = ", ".join(dtype_name(known) for known in ALL)
+    msg = f"{what} is one of {names}, got {describe(operand)}"
     raise KernelTypeError(msg)
 
 
@@ -64,7 +64,7 @@ def axis(operand: Operand, rank: int, what: str) -> int:
     """Return an axis of `rank` many; a negative one counts from the end."""
     number = integer(operand, what)
     if not -rank <= number < rank:
-        msg = f"{what} is {number}, but there are {rank} axes: {-rank} to {rank - 1}"
+        msg = f"{what} is {number}; for rank {rank} it is {-rank} to {rank - 1}"
         raise KernelValueError(msg)
     return number % rank
 

@@ -1,4 +1,4 @@
-"""Elementwise mathematics. Functions of floats take integers as f32, others promote as operators."""
+"""Elementwise mathematics; functions of floats take integers as f32, others promote."""
 
 from __future__ import annotations
 

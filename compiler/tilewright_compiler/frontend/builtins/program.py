@@ -59,7 +59,8 @@ def static_assert(_scope: Scope, condition: Operand, message: Operand) -> None:
         raise KernelTypeError(msg)
     is_true = bool(condition.value if isinstance(condition, Constant) else condition.items)
     if not is_true:
-        raise KernelValueError(message.value or "tl.static_assert failed")
+        msg = f"tl.static_assert failed{': ' if message.value else ''}{message.value}"
+        raise KernelValueError(msg)
 
 
 @implements(tl.cdiv)

@@ -126,7 +126,7 @@ def swapped(scope: Scope, value: Value, what: str) -> Value:
     """Build a tile with its last two axes swapped."""
     rank = len(shape_of(value.type))
     if rank < 2:
-        msg = f"{what} swaps the last two axes, but {describe(value)} has {rank}"
+        msg = f"{what} swaps the last two axes, but {describe(value)} has rank {rank}"
         raise KernelTypeError(msg)
     return transposed(scope, value, (*range(rank - 2), rank - 1, rank - 2))
 

@@ -10,7 +10,8 @@
 | call | arguments, attribute callee | |
 | convert_layout | tile -> the same tile in another layout | |
 
-`for` results are the carried values after the last iteration; with none, the initial values.
+`for` results are the carried values after the last iteration; with none, the initial values. Its
+optional attribute `num_stages` overrides the signature's for loads in the loop.
 """
 
 from __future__ import annotations
@@ -73,7 +74,14 @@ def _verify_convert_layout(operation: Operation) -> str | None:
 
 SPECS = (
     OperationSpec(
-        "for", (3, _MANY), (), Effect.CONTROL, regions=1, results=None, verify=_verify_for
+        "for",
+        (3, _MANY),
+        (),
+        Effect.CONTROL,
+        regions=1,
+        results=None,
+        optional_attributes=("num_stages",),
+        verify=_verify_for,
     ),
     OperationSpec(
         "while", (0, _MANY), (), Effect.CONTROL, regions=2, results=None, verify=_verify_while

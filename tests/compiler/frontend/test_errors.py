@@ -1,0 +1,126 @@
+"""What a wrong kernel says: the class, the words, the line and the caret."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from helpers.kernel_source import load_kernel, signature_of
+from helpers.wrong_programs import PROGRAMS, WrongProgram
+from tilewright.abi.signature import ConstexprValue
+from tilewright.errors import CompileError, InternalCompilerError, KernelTypeError
+from tilewright_compiler.frontend import operators
+from tilewright_compiler.frontend.lower import lower_kernel
+
+PARAMETERS: dict[str, ConstexprValue] = {"x": "*f32", "h": "*f16", "n": "i64", "f": "f32", "B": 64}
+# Names of our classes and of Python's syntax tree, which mean nothing to a kernel's author.
+INTERNAL = re.compile(r"Value|Operand|Constant\b|TileType|ScalarType|PointerType|ast\.|<.*object")
+
+
+def _error_of(directory: Path, text: str) -> CompileError:
+    kernel = load_kernel(directory, text)
+    with pytest.raises(CompileError) as caught:
+        lower_kernel(kernel, signature_of(kernel, PARAMETERS))
+    return caught.value
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")  # Python's own word on `n is 3`
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name.replace(" ", "-"))
+def test_wrong_program_is_told_in_the_users_terms(program: WrongProgram, tmp_path: Path) -> None:
+    error = _error_of(tmp_path, program.text)
+    assert type(error) is program.error
+    for part in program.says:
+        assert part in error.message
+    assert not INTERNAL.search(error.message)
+    lines = program.text.split("\n")
+    (expected,) = [number for number, line in enumerate(lines, 1) if "# here" in line]
+    location = error.locations[0]
+    assert (location.file, location.line) == (str(tmp_path / "kernels.py"), expected)
+    span = lines[expected - 1][location.column : location.end_column]
+    assert span == program.caret if program.caret else span.strip()
+
+
+def test_text_shows_line_and_caret(tmp_path: Path) -> None:
+    text = "@tl.kernel\ndef wrong(x, f):\n    offset = 1 + f\n    y = tl.load(x + offset)\n"
+    assert str(_error_of(tmp_path, text)) == (
+        "a pointer moves by integers, got f32 scalar; cast with .to(tl.int64) first\n"
+        f"  at {tmp_path / 'kernels.py'}:4:17: in wrong\n"
+        "        y = tl.load(x + offset)\n"
+        "                    ^^^^^^^^^^"
+    )
+
+
+def test_caret_counts_characters_not_bytes(tmp_path: Path) -> None:
+    text = "@tl.kernel\ndef wrong(x, f):\n    größe = 1; y = x + f\n"
+    location = _error_of(tmp_path, text).locations[0]
+    assert text.split("\n")[2][location.column : location.end_column] == "x + f"
+
+
+def test_calls_are_listed_from_the_inside_out(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def inner(p, q):
+    return p * q
+
+@tl.kernel
+def middle(p):
+    return inner(p, 2) + 1
+
+@tl.kernel
+def outer(x):
+    y = middle(x)
+"""
+    error = _error_of(tmp_path, text)
+    assert isinstance(error, KernelTypeError)
+    assert [(location.function, location.line) for location in error.locations] == [
+        ("inner", 3),
+        ("middle", 7),
+        ("outer", 11),
+    ]
+
+
+def test_name_missing_in_a_called_kernel_lists_the_calls(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def inner(p):
+    return p + missing
+
+@tl.kernel
+def outer(n):
+    y = inner(n)
+"""
+    error = _error_of(tmp_path, text)
+    assert [location.function for location in error.locations] == ["inner", "outer"]
+
+
+def test_syntax_is_checked_in_branches_not_taken(tmp_path: Path) -> None:
+    text = "@tl.kernel\ndef wrong(n, B: tl.constexpr):\n    if B > 100:\n        assert n\n"
+    assert _error_of(tmp_path, text).locations[0].line == 4
+
+
+def test_types_are_not_checked_in_branches_not_taken(tmp_path: Path) -> None:
+    text = "@tl.kernel\ndef good(x, f, B: tl.constexpr):\n    if B > 100:\n        a = x + f\n"
+    kernel = load_kernel(tmp_path, text)
+    lower_kernel(kernel, signature_of(kernel, PARAMETERS))
+
+
+def test_signature_of_another_kernel_is_refused(tmp_path: Path) -> None:
+    first = load_kernel(tmp_path, "@tl.kernel\ndef first(n):\n    pass\n")
+    second = load_kernel(tmp_path, "@tl.kernel\ndef second(m, n):\n    pass\n")
+    with pytest.raises(KernelTypeError, match=r"second.*\('m', 'n'\).*\('n',\)"):
+        lower_kernel(second, signature_of(first, PARAMETERS))
+
+
+def test_our_own_failure_is_an_internal_error_with_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_arguments: object) -> None:
+        raise LookupError("planted")  # noqa: EM101
+
+    monkeypatch.setattr(operators, "binary", broken)
+    kernel = load_kernel(tmp_path, "@tl.kernel\ndef good(n):\n    a = (n +\n        1)\n")
+    with pytest.raises(InternalCompilerError, match=r"(?s)planted.*kernels.py:3:10") as caught:
+        lower_kernel(kernel, signature_of(kernel, PARAMETERS))
+    assert isinstance(caught.value.__cause__, LookupError)
