@@ -13,7 +13,7 @@ without effects and without live results is removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
@@ -49,64 +49,50 @@ class _Liveness:
         self.values: set[Value] = set()
         self.operations: set[Operation] = set()
         self._pending: list[Value] = []
-        # What must live when a value does.
-        self._demands: dict[Value, Callable[[], None]] = {}
+        # The operation that defines a value, and the values that live when it does.
+        self._needs: dict[Value, tuple[Operation, tuple[Value, ...]]] = {}
         for operation in function.body.walk():
             self._index(operation)
         for operation in function.body.walk():
             if operation.name == "return" or may_write(operation):
                 self._need_operation(operation)
         while self._pending:
-            demand = self._demands.get(self._pending.pop())
-            if demand is not None:
-                demand()
+            value = self._pending.pop()
+            if value in self._needs:
+                operation, values = self._needs[value]
+                self._need_operation(operation)
+                for needed in values:
+                    self._need(needed)
 
     def _index(self, operation: Operation) -> None:
+        """Note what each result and region argument needs to live, by the groups drawn above."""
+        results = operation.results
         match operation.name:
             case "for":
                 (body,) = operation.regions
-                carried = zip(
-                    operation.operands[3:],
-                    body.arguments[1:],
-                    body.terminator.operands,
-                    operation.results,
-                    strict=True,
-                )
-                self._join(operation, carried)
+                carried = body.arguments[1:]
+                yielded = body.terminator.operands
+                self._tie(operation, carried, operation.operands[3:], yielded, results)
+                self._tie(operation, results, carried)
             case "while":
                 before, after = operation.regions
-                carried_in = zip(
-                    operation.operands, before.arguments, after.terminator.operands, strict=True
-                )
-                self._join(operation, carried_in)
-                passed = zip(
-                    before.terminator.operands[1:],
-                    after.arguments,
-                    operation.results,
-                    strict=True,
-                )
-                self._join(operation, passed)
+                yielded = after.terminator.operands
+                self._tie(operation, before.arguments, operation.operands, yielded)
+                forwarded = before.terminator.operands[1:]
+                self._tie(operation, after.arguments, forwarded, results)
+                self._tie(operation, results, after.arguments)
             case "if":
                 then, other = (region.terminator.operands for region in operation.regions)
-                self._join(operation, zip(then, other, operation.results, strict=True))
+                self._tie(operation, results, then, other)
             case _:
-                for result in operation.results:
-                    self._demands[result] = lambda: self._need_operation(operation)
+                self._tie(operation, results)
 
-    def _join(self, operation: Operation, groups: Iterable[tuple[Value, ...]]) -> None:
-        """Make the arguments and results in each group demand the whole group."""
-        own = set(operation.results)
-        own.update(argument for region in operation.regions for argument in region.arguments)
-        for group in groups:
-
-            def demand(group: tuple[Value, ...] = group) -> None:
-                self._need_operation(operation)
-                for value in group:
-                    self._need(value)
-
-            for value in group:
-                if value in own:
-                    self._demands[value] = demand
+    def _tie(
+        self, operation: Operation, defined: Sequence[Value], *needed: Sequence[Value]
+    ) -> None:
+        """Make each of `defined` need its operation and its counterparts in `needed`."""
+        for index, value in enumerate(defined):
+            self._needs[value] = operation, tuple(group[index] for group in needed)
 
     def _need(self, value: Value) -> None:
         if value not in self.values:
