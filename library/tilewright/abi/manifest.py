@@ -37,6 +37,8 @@ PTX = "ptx"
 BlobKind = Literal["cubin", "ptx"]
 T = TypeVar("T")
 
+# After a key. A quote inside a key is escaped, so past the key's first quote this finds its end.
+_OPENING = b'":["'
 _BETWEEN = b'},"entry_records":{\n'
 _END = b"}}\n"
 
@@ -203,7 +205,7 @@ class _Records(Mapping[str, T], Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         for line in self._data[self._start : self._end].splitlines():
-            yield str(json.loads(line[: line.index(b'":') + 1]))
+            yield str(json.loads(line[: line.index(_OPENING, 1) + 1]))
 
     def __getitem__(self, key: str) -> T:
         wanted = _dump(key)
@@ -213,7 +215,7 @@ class _Records(Mapping[str, T], Generic[T]):
             begin = max(self._data.rfind(b"\n", self._start, middle) + 1, self._start)
             end = self._data.find(b"\n", middle, self._end)
             end = self._end if end < 0 else end
-            found = self._data[begin : self._data.find(b'":', begin, end) + 1]
+            found = self._data[begin : self._data.find(_OPENING, begin + 1, end) + 1]
             if found == wanted:
                 return self._record(key, self._data[begin:end])
             low, high = (end + 1, high) if found < wanted else (low, begin)
@@ -241,7 +243,7 @@ def _section(records: Mapping[str, dict[str, Any]]) -> bytes:
 def _line(key: str, text: bytes) -> bytes:
     name = _dump(key)
     check = hashlib.sha256(name + text).hexdigest()[:16].encode()
-    return name + b':["' + check + b'",' + text + b"]"
+    return name[:-1] + _OPENING + check + b'",' + text + b"]"
 
 
 def _dump(value: object) -> bytes:
