@@ -128,7 +128,7 @@ def _cubins(
                 Reason("prebuilt", False, "the bundle has no entry for this kernel and signature")
             )
         else:
-            trace.append(Reason("cached", False, "never compiled on this machine"))
+            trace.append(Reason("cached", False, "not compiled on this machine by this version"))
         return []
     found: list[tuple[tuple[int, int, int], Candidate, str]] = []
     for name, blob in sorted(_cubin_blobs(entry).items()):
