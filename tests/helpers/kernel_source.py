@@ -42,7 +42,8 @@ def load_kernel(directory: Path, text: str) -> Kernel:
     namespace: dict[str, object] = {"__name__": "kernels"}
     exec(PRELUDE, namespace)
     exec(compile(source, str(path), "exec"), namespace)
-    return [value for value in namespace.values() if isinstance(value, Kernel)][-1]
+    kernels = [value for value in namespace.values() if isinstance(value, Kernel)]
+    return max(kernels, key=lambda kernel: kernel.location.line)
 
 
 def signature_of(

@@ -7,6 +7,7 @@ tested) in one place. Errors carry no location; the expression that asked adds i
 
 from __future__ import annotations
 
+from functools import reduce
 from math import prod
 
 from tilewright.abi.dtypes import DType, float32, int1, int32, promote, uint32
@@ -114,12 +115,11 @@ def common_dtype(operands: tuple[Operand, ...], action: str) -> DType:
         if not is_number(operand):
             dtype = dtype_of_number(operand, action)
             result = dtype if result is None else promote(result, dtype)
+    if result is None:
+        return reduce(promote, (dtype_of_number(operand, action) for operand in operands))
     for operand in operands:
         if isinstance(operand, Constant) and isinstance(operand.value, bool | int | float):
-            result = (
-                weak_dtype(operand.value) if result is None else dtype_with(operand.value, result)
-            )
-    assert result is not None, "an operation has an operand"
+            result = dtype_with(operand.value, result)
     return result
 
 

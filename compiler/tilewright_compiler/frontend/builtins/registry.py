@@ -43,9 +43,9 @@ def parameters_of(function: Callable[..., Any]) -> tuple[tuple[str, str], ...]:
     return tuple((parameter.name, parameter.kind.description) for parameter in parameters)
 
 
-def is_implemented(stub: Stub) -> bool:
-    """Return whether an implementation is registered."""
-    return stub in _IMPLEMENTATIONS
+def implementation_of(stub: Stub) -> Implementation:
+    """Return what is registered for a stub."""
+    return _IMPLEMENTATIONS[stub]
 
 
 def call(
@@ -56,7 +56,7 @@ def call(
     keywords: dict[str, Operand],
 ) -> Operand:
     """Build a call of a function of the language."""
-    result = _IMPLEMENTATIONS[stub](scope, **bind(stub, name, positional, keywords))
+    result = implementation_of(stub)(scope, **bind(stub, name, positional, keywords))
     return NONE if result is None else result
 
 
