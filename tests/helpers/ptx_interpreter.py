@@ -83,7 +83,7 @@ class _Machine:
         for name, (type_, values) in program.arrays.items():
             data = np.array(values, np.uint64).astype(pa.DTYPES[type_])
             self.symbols[name] = self._map(data, 0)
-        self.parameters: dict[str, Array] = {}
+        self.parameters = np.zeros(0, np.uint8)
 
     def _map(self, array: Array, offset: int) -> int:
         base = (len(self.segments) + 1) * _SEGMENT
@@ -97,8 +97,10 @@ class _Machine:
         for index, ((name, type_), value) in enumerate(pairs):
             if isinstance(value, np.ndarray):
                 value = self._map(value, offsets.get(index, 0))
-            data = np.array([value]).astype(pa.DTYPES[type_])
-            self.parameters[name] = data.view(np.uint8)
+            data = np.array([value]).astype(pa.DTYPES[type_]).view(np.uint8)
+            gap = -len(self.parameters) % len(data)
+            self.symbols[name] = len(self.parameters) + gap
+            self.parameters = np.concatenate([self.parameters, np.zeros(gap, np.uint8), data])
 
     def run(self) -> None:
         end = len(self.program.instructions)
@@ -185,7 +187,7 @@ class _Machine:
         elif operand[:2].lower() in ("0f", "0d"):
             value = int(operand[2:], 16)
         else:
-            value = int(operand, 0)
+            value = int(operand.removesuffix("U"), 0)
         if type_ == "pred":
             return np.full(len(threads), bool(value))
         return pa.from_bits(np.full(len(threads), value & (1 << 64) - 1, np.uint64), type_)
@@ -227,14 +229,6 @@ class _Machine:
     def _do_ld(self, instruction: Instruction, threads: Array) -> None:
         type_, size = instruction.opcode[-1], pa.bits_of(instruction.opcode[-1]) // 8
         targets = instruction.operands[0].strip("{}").replace(" ", "").split(",")
-        if "param" in instruction.opcode:
-            name, _, offset = instruction.operands[1].strip("[]").partition("+")
-            data = self.parameters[name]
-            for index, target in enumerate(targets):
-                start = int(offset or 0) + index * size
-                value = data[start : start + size].view(pa.DTYPES[type_])
-                self._write(target, threads, np.repeat(value, len(threads)), type_)
-            return
         address = self._address(instruction.operands[1], threads)
         self._check_aligned(instruction, address, size * len(targets))
         raw = self._gather(instruction, threads, address, size * len(targets))
@@ -279,6 +273,8 @@ class _Machine:
         everyone = np.ones(len(threads), bool)
         if "shared" in instruction.opcode:
             places = [(self.shared, self.cta[threads], address, everyone)]
+        elif "param" in instruction.opcode:
+            places = [(self.parameters, threads, address, everyone)]
         elif "local" in instruction.opcode:
             places = [(self.local, threads, address, everyone)]
         else:
