@@ -223,7 +223,8 @@ def _follow(kernel: Kernel, name: names.FreeName) -> tuple[str, object]:
         module, value = value, names.attribute_of(value, attribute)
         if value is names.MISSING:
             message = f"module `{module.__name__}` has no `{attribute}`"
-            raise names.not_found(message, attribute, dir(module), kernel.locate(name.node))
+            known = getattr(module, "__all__", dir(module))
+            raise names.not_found(message, attribute, known, kernel.locate(name.node))
         path += f".{attribute}"
     return path, value
 
@@ -236,10 +237,12 @@ def _checked(kernel: Kernel, path: str, value: object, node: ast.expr) -> Captur
     if isinstance(value, ModuleType):
         msg = f"module `{path}` is used as a value; name what you want of it, such as `{path}.name`"
     elif isinstance(value, bool | int | float | str):
+        dotted, _, last = path.rpartition(".")
+        name, constant = (last.upper(), path) if dotted else (path, repr(value))
         msg = (
             f"`{path}` is a plain {type(value).__name__} ({value!r}) outside the kernel. A kernel "
-            f"is compiled ahead of its launches, so it reads only constants: write {path} = "
-            f"tl.constexpr({value!r}), or pass the value as an argument"
+            f"is compiled ahead of its launches, so it reads only constants: write {name} = "
+            f"tl.constexpr({constant}), or pass the value as an argument"
         )
     elif callable(value):
         msg = (
