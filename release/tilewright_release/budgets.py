@@ -96,12 +96,12 @@ def passed_blob_limits(budgets: Budgets, measured: Iterable[Measured]) -> list[s
                 ),
             )
             problems += [
-                f"{entry.name} for {cubin.target}: {value} {what}, the budget is {limit}"
+                f"{value} {what}, the budget is {limit}: {entry.name} for {cubin.target}"
                 for what, value, limit in found
                 if value > limit
             ]
             problems += [
-                f"{entry.name} for {cubin.target}: ptxas says {text}" for text in cubin.warnings
+                f"ptxas says {text}: {entry.name} for {cubin.target}" for text in cubin.warnings
             ]
     if seconds > budgets.cold_core_seconds:
         problems.append(

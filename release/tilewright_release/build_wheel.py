@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,6 @@ from tilewright.errors import ReleaseError
 from tilewright_release import bundle
 from tilewright_release.check_wheel import check_wheel
 from tilewright_release.checkout import Checkout
-from tilewright_release.stage_cache import write_atomically
 from tilewright_release.wheel_file import read_limits
 
 # The start of 2026. The time of the commit would give each commit another wheel.
@@ -53,12 +51,10 @@ def build_wheel(checkout: Checkout) -> Path:
     """
     limits = read_limits(checkout.wheel_limits)
     machine = platform.machine()
-    compiler = write_compiler(
-        checkout.root / "build" / "toolchain", machine=machine, glibc=limits.glibc
-    )
     environment = dict(os.environ)
     environment.setdefault("SOURCE_DATE_EPOCH", _EPOCH)
-    environment["CC"] = str(compiler)
+    glibc = ".".join(map(str, limits.glibc))
+    environment["CC"] = f"{sys.executable} -m ziglang cc -target {machine}-linux-gnu.{glibc}"
     dist = checkout.root / "dist"
     dist.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=dist) as folder:
@@ -75,18 +71,3 @@ def build_wheel(checkout: Checkout) -> Path:
             raise ReleaseError(msg)
         (built,) = Path(folder).glob("*.whl")
         return built.replace(dist / built.name)
-
-
-def write_compiler(folder: Path, *, machine: str, glibc: tuple[int, ...]) -> Path:
-    """Write a C compiler for `machine` and `glibc` as a script and return its path.
-
-    CMake wants one program, and `zig cc` is a program with an argument.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "cc"
-    target = f"{machine}-linux-gnu.{'.'.join(map(str, glibc))}"
-    text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m ziglang cc -target {target} "$@"\n'
-    if not path.is_file() or path.read_text() != text:
-        write_atomically(path, text.encode())
-        path.chmod(0o755)
-    return path

@@ -1,0 +1,75 @@
+# What a stranger types: `make wheel` and `make test`. Needs python3 (3.11 or later) with venv and its headers, and
+# make; everything else, compilers included, comes from pip with the versions and hashes of wheels/locks/.
+# Both targets may be repeated and go on where they stopped: environments are marked ready by the content of their
+# lock, and compiled kernels are kept in a cache outside the checkout.
+
+PYTHON ?= python3
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help wheel test lint locks clean
+
+digest = $(firstword $(shell cat $(1) | sha256sum))
+interpreter := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+
+build_env := build/env-build
+build_python := $(build_env)/bin/python
+build_ready := $(build_env)/.ready-$(interpreter)-$(call digest,wheels/locks/dev.txt)
+native := pyproject.toml wheels/CMakeLists.txt wheels/bundle.cmake $(sort $(wildcard library/native/*.[ch]))
+installed := $(build_env)/.installed-$(call digest,$(native))
+
+clean_env := build/env-clean
+clean_python := $(clean_env)/bin/python
+clean_ready := $(clean_env)/.ready-$(interpreter)-$(call digest,wheels/locks/run.txt)
+
+help:  ## Say what there is to make
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+wheel: $(installed) $(clean_ready)  ## Compile the bundle, build the wheel, check it, run the examples from it
+	$(build_env)/bin/tilewright dev build-wheel --python $(clean_python)
+	$(clean_python) -m pip install -q --no-index --no-deps --force-reinstall $$(ls -t dist/tilewright-*.whl | head -n 1)
+	@echo "== the examples, from the wheel, with no compiler and an empty PATH"
+	PATH=/nonexistent TILEWRIGHT_JIT=off $(CURDIR)/$(clean_python) -I examples/vecadd.py
+	PATH=/nonexistent TILEWRIGHT_JIT=off $(CURDIR)/$(clean_python) -I examples/softmax.py
+
+test: lint  ## Lint, types, import rules and all tests
+	$(build_python) -m pytest -n 2
+
+lint: $(installed)  ## Lint, types and import rules alone
+	$(build_env)/bin/ruff check .
+	$(build_env)/bin/ruff format --check .
+	$(build_python) -m mypy
+	$(build_env)/bin/lint-imports
+
+locks:  ## Write wheels/locks/ anew from pyproject.toml
+	$(PYTHON) -m venv --clear build/env-locks
+	build/env-locks/bin/pip install -q uv==0.9.30
+	build/env-locks/bin/uv pip compile -q pyproject.toml --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-emit-find-links -o wheels/locks/run.txt
+	build/env-locks/bin/uv pip compile -q pyproject.toml --extra compiler --extra dev --universal \
+		--python-version 3.11 --generate-hashes --no-header --no-emit-find-links -o wheels/locks/dev.txt
+
+clean:  ## Remove everything made here, but not the caches outside the checkout
+	rm -rf build dist
+
+# An environment whose stamp is missing is made from nothing: half of one cannot be told from a whole one.
+$(build_ready):
+	@$(PYTHON) wheels/check_machine.py
+	@echo "== the build environment: the pinned toolchain from pip, about 1.4 GB"
+	rm -rf $(build_env)
+	$(PYTHON) -m venv $(build_env)
+	$(build_python) -m pip install -q --disable-pip-version-check --require-hashes -r wheels/locks/dev.txt
+	@touch $@
+
+# The checkout itself, editable, with the launcher compiled by zig: again when the C or its build changed.
+$(installed): $(build_ready)
+	@rm -f $(build_env)/.installed-*
+	CC="$(CURDIR)/$(build_python) -m ziglang cc" $(build_python) -m pip install -q --disable-pip-version-check \
+		--no-index --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(clean_ready):
+	@echo "== the clean environment: what a user of the wheel has"
+	rm -rf $(clean_env)
+	$(PYTHON) -m venv $(clean_env)
+	$(clean_python) -m pip install -q --disable-pip-version-check --require-hashes -r wheels/locks/run.txt
+	@touch $@
