@@ -8,6 +8,7 @@ nothing is written.
 
 from __future__ import annotations
 
+import atexit
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -46,6 +47,13 @@ class Bundle:
                 self._manifest = read_manifest(self.folder / FILE_NAME)
             return self._manifest
 
+    def close(self) -> None:
+        """Close the packs; they are opened again when needed."""
+        with self._lock:
+            for reader in self._packs.values():
+                reader.close()
+            self._packs.clear()
+
     def read(self, blob: Blob) -> bytes:
         """Return the bytes of a blob of this bundle, checked.
 
@@ -68,7 +76,10 @@ def bundles() -> tuple[Bundle, ...]:
     """Return the bundles of this installation, the first to be asked first."""
     chosen = settings().bundle_path
     folders = (chosen,) if chosen is not None else _installed()
-    return tuple(Bundle(folder) for folder in folders)
+    found = tuple(Bundle(folder) for folder in folders)
+    for bundle in found:
+        atexit.register(bundle.close)
+    return found
 
 
 def find(source_key: str) -> tuple[Bundle, Entry] | None:

@@ -1,95 +1,20 @@
-"""Launches through the C extension, seen from the driver: what is packed, where it goes, what is refused."""
+"""Launches through the C extension, seen from the driver: what is packed and what is refused."""
 
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 
 import pytest
 
-from helpers.bundles import signatures, write_bundle
-from helpers.fake_driver import Finished, run_with_fake_driver
-from helpers.sample_kernels import add, mixed, strided
-from tilewright.abi.dtypes import (
-    bfloat16,
-    float16,
-    float32,
-    float64,
-    int1,
-    int8,
-    int32,
-    int64,
-    uint64,
-)
-
-_PRELUDE = """
-import sys, types
-import numpy as np
-import ml_dtypes
-from helpers.sample_kernels import add, mixed, strided
-from tilewright import errors
-from tilewright.abi import dtypes
-from tilewright.runtime import launch, memory, stream
-from tilewright.runtime.launcher import native
-
-def refused(kind, run):
-    try:
-        run()
-    except kind as error:
-        print(type(error).__name__, str(error).splitlines()[0])
-    else:
-        print("accepted")
-
-def arrays(count=3, dtype=dtypes.float32, size=64, **where):
-    return [memory.empty(size, dtype, **where) for _ in range(count)]
-"""
-
-
-@pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bundle")
-    pointers = [
-        {"x": (d,), "y": (d,), "out": (d,), "n": n, "BLOCK": block}
-        for d in (float32, float16, bfloat16)
-        for n in (int64, int32)
-        for block in (64, 128)
-    ]
-    strides = {"row_stride": int64, "column_stride": int64}
-    write_bundle(
-        folder,
-        {
-            add: [s for declaration in pointers for s in signatures(add, **declaration)],
-            strided: signatures(strided, x=(float32,), out=(float32,), BLOCK=64, **strides),
-            mixed: signatures(
-                mixed,
-                out=(float32,),
-                a=int8,
-                b=float64,
-                c=float16,
-                d=bfloat16,
-                flag=int1,
-                big=uint64,
-                MODE="sum",
-            ),
-        },
-    )
-    return folder
-
-
-@pytest.fixture
-def run(bundle: Path, tmp_path: Path):
-    def run_program(program: str, **environment: str) -> Finished:
-        settings = {"TILEWRIGHT_BUNDLE_PATH": str(bundle), "TILEWRIGHT_JIT": "off"}
-        return run_with_fake_driver(_PRELUDE + program, tmp_path, **(settings | environment))
-
-    return run_program
+from helpers.fake_driver import Finished
+from helpers.launches import Run
 
 
 def _packed(line: str) -> bytes:
     return bytes.fromhex(line.partition("packed=")[2])
 
 
-def test_pointers_and_integers_are_packed_in_order(run) -> None:
+def test_pointers_and_integers_are_packed_in_order(run: Run) -> None:
     done = run("""
 x, y, out = arrays()
 add[(2, 3)](x, y, out, 77, BLOCK=64)
@@ -101,7 +26,7 @@ print(x.address, y.address, out.address)
     assert _packed(line) == struct.pack("<QQQq", *addresses, 77)
 
 
-def test_numpy_scalars_keep_their_dtype_and_fields_their_alignment(run) -> None:
+def test_numpy_scalars_keep_their_dtype_and_fields_their_alignment(run: Run) -> None:
     done = run("""
 (out,) = arrays(1)
 mixed[1](out, np.int8(-3), np.float64(0.1), np.float16(1.5), ml_dtypes.bfloat16(-2.5), True,
@@ -116,7 +41,7 @@ print(out.address)
     assert _packed(line) == expected
 
 
-def test_a_python_float_is_f32_and_other_types_are_other_signatures(run) -> None:
+def test_a_python_float_is_f32_and_other_types_are_other_signatures(run: Run) -> None:
     done = run("""
 (out,) = arrays(1)
 call = lambda b: lambda: mixed[1](out, np.int8(1), b, np.float16(1), ml_dtypes.bfloat16(1), True, np.uint64(1))
@@ -147,7 +72,7 @@ def test_scalars_round_as_numpy_rounds(code: int) -> None:
         assert native.scalar_bits(float(exact), code) == expected, value
 
 
-def test_nan_stays_nan_in_every_width(run) -> None:
+def test_nan_stays_nan_in_every_width(run: Run) -> None:
     done = run("""
 (out,) = arrays(1)
 nan = float("nan")
@@ -162,7 +87,7 @@ mixed[1](out, np.int8(0), np.float64(nan), np.float16(nan), ml_dtypes.bfloat16(n
     assert bf16 & 0x7F
 
 
-def test_each_kind_of_launch_is_resolved_once(run) -> None:
+def test_each_kind_of_launch_is_resolved_once(run: Run) -> None:
     done = run("""
 x, y, out = arrays()
 hx, hy, hout = arrays(dtype=dtypes.float16)
@@ -185,7 +110,7 @@ print(d.misses, d.entries)
     assert len(done.lines("cuLibraryLoadData")) == 5
 
 
-def test_launcher_and_specialize_agree_on_every_fact(run) -> None:
+def test_launcher_and_specialize_agree_on_every_fact(run: Run) -> None:
     # On each miss the runtime compares the launcher's bit with abi.signature.specialize and raises.
     done = run("""
 import random
@@ -200,7 +125,7 @@ print(strided.launcher.misses)
     assert done.output.strip() == "3000"
 
 
-def test_equal_constexprs_of_different_types_are_different(run) -> None:
+def test_equal_constexprs_of_different_types_are_different(run: Run) -> None:
     done = run("""
 x, y, out = arrays()
 for block in (64.0, True, "64", None, dtypes.float32):
@@ -237,24 +162,18 @@ _WRONG_ARGUMENTS = (
 )
 
 
-@pytest.fixture(scope="session")
-def wrong_arguments(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+@pytest.fixture(scope="module")
+def wrong_arguments(run: Run) -> Finished:
     """Run all wrong calls in one process, which also shows that each leaves the launcher usable."""
     calls = "".join(
         f"refused(errors.ArgumentError, lambda: {call})\n" for call, _ in _WRONG_ARGUMENTS
     )
-    program = f"""
+    return run(f"""
 x, y, out = arrays()
 (freed,) = arrays(1)
 freed.free()
 freed.free()
-{calls}"""
-    return run_with_fake_driver(
-        _PRELUDE + program,
-        tmp_path_factory.mktemp("wrong"),
-        TILEWRIGHT_BUNDLE_PATH=str(bundle),
-        TILEWRIGHT_JIT="off",
-    )
+{calls}""")
 
 
 @pytest.mark.parametrize("case", range(len(_WRONG_ARGUMENTS)), ids=lambda i: _WRONG_ARGUMENTS[i][0])
@@ -265,7 +184,7 @@ def test_wrong_arguments_are_named(wrong_arguments: Finished, case: int) -> None
     assert not wrong_arguments.lines("launch")
 
 
-def test_an_empty_grid_is_nothing_to_do(run) -> None:
+def test_an_empty_grid_is_nothing_to_do(run: Run) -> None:
     done = run("""
 x, y, out = arrays()
 for grid in (0, (0,), (4, 0, 2), lambda a: 0, np.int64(0)):
@@ -294,7 +213,7 @@ _WRONG_GRIDS = (
 )
 
 
-def test_impossible_grids_are_refused(run) -> None:
+def test_impossible_grids_are_refused(run: Run) -> None:
     done = run(
         "x, y, out = arrays()\n"
         + "".join(
@@ -308,7 +227,7 @@ def test_impossible_grids_are_refused(run) -> None:
     assert not done.lines("launch")
 
 
-def test_a_grid_function_sees_all_arguments_by_name(run) -> None:
+def test_a_grid_function_sees_all_arguments_by_name(run: Run) -> None:
     done = run("""
 x, y, out = arrays()
 def grid(arguments):
@@ -320,7 +239,7 @@ add[[3, 4, 5]](x, y, out, 129, BLOCK=64)
     assert [line.split()[2] for line in done.lines("launch")] == ["grid=3,2,1", "grid=3,4,5"]
 
 
-def test_launches_count_versions_of_what_they_write(run) -> None:
+def test_launches_count_versions_of_what_they_write(run: Run) -> None:
     done = run("""
 x, y, out = arrays()
 view = out[16:]
@@ -331,7 +250,7 @@ print(x.version, out.version, view.version)
     assert done.output.split() == ["0", "2", "2"]
 
 
-def test_numpy_arrays_run_in_the_interpreter_without_a_driver(run, tmp_path: Path) -> None:
+def test_numpy_arrays_run_in_the_interpreter_without_a_driver(run: Run) -> None:
     done = run("""
 x = np.arange(100, dtype=np.float32)
 out = np.zeros_like(x)
@@ -341,7 +260,7 @@ np.testing.assert_array_equal(out, 2 * x)
     assert not done.log
 
 
-def test_interpret_setting_runs_device_arrays_on_the_host(run) -> None:
+def test_interpret_setting_runs_device_arrays_on_the_host(run: Run) -> None:
     done = run(
         """
 x = np.arange(64, dtype=np.float32)
@@ -355,7 +274,7 @@ np.testing.assert_array_equal(out.numpy(), 2 * x)
     assert not done.lines("launch", "cuLibraryLoadData")
 
 
-def test_launch_trace_is_logged(run) -> None:
+def test_launch_trace_is_logged(run: Run) -> None:
     done = run(
         """
 x, y, out = arrays()
@@ -367,7 +286,7 @@ add[1](x, y, out, 64, BLOCK=64)
     assert "launch helpers.sample_kernels.add grid=1" in done.errors
 
 
-def test_a_hundred_thousand_launches_take_no_memory(run) -> None:
+def test_a_hundred_thousand_launches_take_no_memory(run: Run) -> None:
     done = run(
         """
 import gc, resource
@@ -394,7 +313,7 @@ print(native.pool_statistics(0)["driver_allocations"], add.launcher.entries)
     assert entries == 1
 
 
-def test_ever_new_constexprs_do_not_fill_memory(run) -> None:
+def test_ever_new_constexprs_do_not_fill_memory(run: Run) -> None:
     done = run("""
 from tilewright.runtime import launch
 x, y, out = arrays()
@@ -410,7 +329,7 @@ print(add.launcher.entries, add.launcher.misses)
     assert misses == 10_001
 
 
-def test_threads_may_launch_one_kernel(run) -> None:
+def test_threads_may_launch_one_kernel(run: Run) -> None:
     done = run("""
 import threading
 def work():
@@ -429,7 +348,7 @@ print(native.pool_statistics(0)["live_bytes"])
     assert len(done.lines("cuLibraryLoadData")) == 2
 
 
-def test_a_forked_child_gets_an_error_not_a_crash(run) -> None:
+def test_a_forked_child_gets_an_error_not_a_crash(run: Run) -> None:
     done = run("""
 import os
 x, y, out = arrays()
@@ -449,7 +368,7 @@ add[1](x, y, out, 64, BLOCK=64)
     assert len(done.lines("launch")) == 2
 
 
-def test_a_fork_before_first_use_is_fine(run) -> None:
+def test_a_fork_before_first_use_is_fine(run: Run) -> None:
     done = run("""
 import os
 child = os.fork()
