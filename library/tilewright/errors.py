@@ -1,26 +1,26 @@
 """Every exception that Tilewright raises, and the source position that the compile errors carry.
 
     TilewrightError
-    ├── CompileError                  a kernel is wrong; shows the user's line
-    │   ├── KernelSyntaxError         Python that the tile language does not have
-    │   ├── KernelTypeError           operand types do not fit (also a TypeError)
-    │   ├── KernelValueError          a value known at compile time is not allowed (also a ValueError)
-    │   └── KernelNameError           a name that is not defined or may not be captured (also a NameError)
-    ├── InternalCompilerError         our fault: a pass, the emitter, LLVM or ptxas refused a correct kernel
-    ├── UnsupportedTargetError        a target that no toolchain of ours knows, or lacks a needed feature
-    ├── ToolchainError                the compiler's tools are missing or of the wrong version
-    ├── FormatError                   a manifest, pack or data file cannot be read
-    │   └── CorruptBlobError          bytes differ from the recorded sha256
-    ├── DriverError                   a CUDA driver call failed; carries the driver's code
-    │   └── NoDriverError             no driver, or no device
-    ├── OutsideKernelError            plain Python called the tile language (also a RuntimeError)
-    ├── SettingsError                 an environment variable has a value that is not allowed (also a ValueError)
-    ├── ResolveError                  no candidate can serve this launch; prints the whole trace
-    ├── ArgumentError                 launch arguments do not fit the kernel (also a TypeError)
-    ├── LaunchError                   a launch that the device cannot run (grid, shared memory; also a ValueError)
-    ├── InterpreterError              a kernel misbehaved on the CPU
-    │   └── OutOfBoundsError          an unmasked access outside every argument's memory (also an IndexError)
-    └── ReleaseError                  the factory refuses: budget passed, wheel check failed, coverage hole
+    ├── CompileError             a kernel is wrong; shows the user's line
+    │   ├── KernelSyntaxError    Python that the tile language does not have
+    │   ├── KernelTypeError      operand types do not fit (also a TypeError)
+    │   ├── KernelValueError     a compile-time value is not allowed (also a ValueError)
+    │   └── KernelNameError      a name is not defined or no capture (also a NameError)
+    ├── InternalCompilerError    our fault: some stage refused a correct kernel
+    ├── UnsupportedTargetError   no toolchain of ours knows the target, or it lacks a feature
+    ├── ToolchainError           the compiler's tools are missing or of the wrong version
+    ├── FormatError              a manifest, pack or data file cannot be read
+    │   └── CorruptBlobError     bytes differ from the recorded sha256
+    ├── DriverError              a CUDA driver call failed; carries the driver's code
+    │   └── NoDriverError        no driver, or no device
+    ├── OutsideKernelError       plain Python called the tile language (also a RuntimeError)
+    ├── SettingsError            a value that an environment variable may not have
+    ├── ResolveError             no candidate can serve this launch; prints the whole trace
+    ├── ArgumentError            launch arguments do not fit the kernel (also a TypeError)
+    ├── LaunchError              the device cannot run the launch (also a ValueError)
+    ├── InterpreterError         a kernel misbehaved on the CPU
+    │   └── OutOfBoundsError     an unmasked access outside all arguments (also an IndexError)
+    └── ReleaseError             the factory refuses: budget, wheel check, coverage
 
 `exit_code` is what the command line returns for the family.
 """
@@ -59,7 +59,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """A span of a user's source: `line` counts from 1, columns from 0, `end_column` is exclusive."""
+    """A span of a user's source: lines count from 1, columns from 0, `end_column` is exclusive."""
 
     file: str
     line: int
@@ -86,7 +86,8 @@ class TilewrightError(Exception):
 class CompileError(TilewrightError):
     """A kernel that cannot be compiled, with the user's position.
 
-    `locations[0]` is the offending expression, the rest is the chain of kernel calls that led there.
+    `locations[0]` is the offending expression, the rest is the chain of kernel calls that led
+    there.
     """
 
     exit_code = 2

@@ -81,7 +81,8 @@ class Settings:
             default="",
             allowed="an absolute path, off",
             meaning="where compiled kernels are kept; unset means tilewright/ in XDG_CACHE_HOME or "
-            "~/.cache, or a folder of the user's own in the temporary folder if neither can be written",
+            "~/.cache, or a folder of the user's own in the temporary folder if that cannot be "
+            "written",
         )
     )
     bundle_path: Path | None = field(

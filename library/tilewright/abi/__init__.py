@@ -1,0 +1,1 @@
+"""What build time and run time agree on: types, signatures, keys, manifest, packs."""

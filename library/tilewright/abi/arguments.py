@@ -1,8 +1,9 @@
 """The launch ABI: how arguments become the bytes of a kernel's parameter buffer, as data.
 
-A compiled kernel carries a `LaunchAbi`; the launcher packs what it says and nothing else, so a wheel of one
-version can be launched by any runtime that reads the same `ABI_VERSION`. Its parts exist from the first
-wheel although some come into use later: adding a parameter kind afterwards would orphan every wheel.
+A compiled kernel carries a `LaunchAbi`; the launcher packs what it says and nothing else, so a
+wheel of one version can be launched by any runtime that reads the same `ABI_VERSION`. Its parts
+exist from the first wheel although some come into use later: adding a parameter kind afterwards
+would orphan every wheel.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class AbiParameter:
     - `pointer`, `scalar`: the launch argument called `name`;
     - `grid`: the logical grid size along `axis`, for persistent kernels;
     - `tensor_map`: 128 bytes, aligned to 128, encoded from `tensor_map`;
-    - `workspace`: a pointer to `size_expression` bytes allocated on the stream, zeroed when `zeroed`.
+    - `workspace`: a pointer to `size_expression` bytes allocated on the stream, zeroed when
+      `zeroed`.
     """
 
     kind: ParameterKind
@@ -62,8 +64,8 @@ class AbiParameter:
 class LaunchAbi:
     """Everything that a launch must know beyond the cubin itself.
 
-    `writes` names the pointer parameters that the kernel stores to; `tma_ok` is an expression over launch
-    arguments that must be true for this entry to be launched, empty for always.
+    `writes` names the pointer parameters that the kernel stores to; `tma_ok` is an expression over
+    launch arguments that must be true for this entry to be launched, empty for always.
     """
 
     entry: str
@@ -106,7 +108,7 @@ class LaunchAbi:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> LaunchAbi:
-        """Read what `to_json` wrote; raises FormatError when a field is missing or of the wrong kind."""
+        """Read what `to_json` wrote; raises FormatError when a field is missing or wrong."""
         try:
             return LaunchAbi(
                 entry=str(data["entry"]),
@@ -140,7 +142,11 @@ def launch_abi(
 
 
 def _parameter_to_json(parameter: AbiParameter) -> dict[str, Any]:
-    data: dict[str, Any] = {"kind": parameter.kind, "name": parameter.name, "dtype": parameter.dtype.name}
+    data: dict[str, Any] = {
+        "kind": parameter.kind,
+        "name": parameter.name,
+        "dtype": parameter.dtype.name,
+    }
     if parameter.axis:
         data["axis"] = parameter.axis
     if parameter.size_expression:

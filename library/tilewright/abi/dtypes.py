@@ -58,7 +58,8 @@ float32 = DType("f32", "float", 32)
 float64 = DType("f64", "float", 64)
 
 ALL: tuple[DType, ...] = (
-    int1, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64,
+    int1, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+    float16, bfloat16, float32, float64,
 )  # fmt: skip
 BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in ALL}
 
@@ -66,8 +67,8 @@ BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in ALL}
 def promote(left: DType, right: DType) -> DType:
     """Return the type in which an operation on `left` and `right` is computed.
 
-    Floats win over integers; the wider float wins, f16 with bf16 gives f32. Of integers the wider wins,
-    and of two equally wide ones the unsigned, as in C and Triton.
+    Floats win over integers; the wider float wins, f16 with bf16 gives f32. Of integers the wider
+    wins, and of two equally wide ones the unsigned, as in C and Triton.
     """
     if left == right:
         return left

@@ -2,12 +2,14 @@
 
 A kernel has exactly two specializations, chosen all or nothing by `specialize`:
 
-- *fast*: every pointer is aligned to 16 bytes, every parameter listed in `SpecializationRule.divisible`
-  is a multiple of 16, every one listed in `unit` is 1, and every integer fits in 31 bits;
+- *fast*: every pointer is aligned to 16 bytes, every parameter listed in
+  `SpecializationRule.divisible` is a multiple of 16, every one listed in `unit` is 1, and every
+  integer fits in 31 bits;
 - *general*: nothing is assumed.
 
-One function decides, so that the bundle, the launch path and the JIT cannot disagree. All or nothing keeps
-the bundle at two entries a configuration instead of two to the power of the parameters.
+One function decides, so that the bundle, the launch path and the JIT cannot disagree. All or
+nothing keeps the bundle at two entries a configuration instead of two to the power of the
+parameters.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A run-time scalar. `divisible`: a multiple of 16; `unit`: always 1; `small`: fits in 31 bits."""
+    """A run-time scalar; `divisible` by 16, `unit` is 1, `small` fits in 31 bits."""
 
     dtype: DType
     divisible: bool = False
@@ -47,7 +49,8 @@ class Scalar:
     small: bool = False
 
     def __str__(self) -> str:
-        flags = ("16" if self.divisible else "") + ("u" if self.unit else "") + ("s" if self.small else "")
+        flags = "16" if self.divisible else ""
+        flags += ("u" if self.unit else "") + ("s" if self.small else "")
         return f"{self.dtype}" + (f":{flags}" if flags else "")
 
 
@@ -61,8 +64,8 @@ class Constexpr:
         # A dtype and a string of the same spelling are different values, and True is not 1.
         if isinstance(self.value, DType):
             return f"=dtype({self.value.name})"
-        # ascii, not repr: what repr escapes follows the Unicode tables of the running Python.
-        return f"={ascii(self.value)}"
+        # !a, not !r: what repr escapes follows the Unicode tables of the running Python.
+        return f"={self.value!a}"
 
 
 Parameter = Pointer | Scalar | Constexpr
@@ -70,7 +73,7 @@ Parameter = Pointer | Scalar | Constexpr
 
 @dataclass(frozen=True, slots=True)
 class SpecializationRule:
-    """What a kernel's fast specialization assumes beyond aligned pointers: names of integer parameters."""
+    """What a kernel's fast specialization assumes beyond aligned pointers, by parameter."""
 
     divisible: tuple[str, ...] = ()
     unit: tuple[str, ...] = ()
@@ -89,10 +92,11 @@ class KernelSignature:
     num_stages: int = 3
 
     def __str__(self) -> str:
-        """Return the text that enters the source key and the manifest; equal signatures give equal text."""
+        """Return the text that enters the source key and the manifest; it tells all apart."""
         parameters = ", ".join(f"{name}{_separator(p)}{p}" for name, p in self.parameters)
         return (
-            f"({parameters}) {self.specialization} num_warps={self.num_warps} num_stages={self.num_stages}"
+            f"({parameters}) {self.specialization} num_warps={self.num_warps} "
+            f"num_stages={self.num_stages}"
         )
 
     @property
@@ -135,7 +139,9 @@ def specialize(
     """Choose the specialization of a launch from its arguments, in declaration order of `facts`."""
     fast = all(_allows_fast(name, fact, rule) for name, fact in facts.items())
     return KernelSignature(
-        parameters=tuple((name, _parameter(name, fact, rule, fast=fast)) for name, fact in facts.items()),
+        parameters=tuple(
+            (name, _parameter(name, fact, rule, fast=fast)) for name, fact in facts.items()
+        ),
         specialization="fast" if fast else "general",
         num_warps=num_warps,
         num_stages=num_stages,
@@ -150,7 +156,7 @@ def declared(
     num_warps: int,
     num_stages: int,
 ) -> KernelSignature:
-    """Build a signature from a declaration: `(dtype,)` is a pointer, a dtype a scalar. The bundle uses it."""
+    """Build a signature from a declaration, for the bundle: `(dtype,)` is a pointer."""
     facts: dict[str, Fact] = {}
     for name, declaration in parameters.items():
         if isinstance(declaration, Constexpr):
@@ -161,7 +167,9 @@ def declared(
             facts[name] = ScalarFact(declaration, 1 if name in rule.unit else 0)
     fast = specialization == "fast"
     return KernelSignature(
-        parameters=tuple((name, _parameter(name, fact, rule, fast=fast)) for name, fact in facts.items()),
+        parameters=tuple(
+            (name, _parameter(name, fact, rule, fast=fast)) for name, fact in facts.items()
+        ),
         specialization=specialization,
         num_warps=num_warps,
         num_stages=num_stages,

@@ -1,8 +1,8 @@
 """Targets of binaries and compute capabilities of devices, and which runs on which.
 
-This is the only parser of `sm_*`. A capability is a pair, never a float. The rules are NVIDIA's: a plain
-cubin runs on the same major at an equal or higher minor, an `a` cubin on that one capability, an `f`
-cubin inside its family (PTX ISA, "Target architecture"; CUDA Compatibility guide).
+This is the only parser of `sm_*`. A capability is a pair, never a float. The rules are NVIDIA's: a
+plain cubin runs on the same major at an equal or higher minor, an `a` cubin on that one capability,
+an `f` cubin inside its family (PTX ISA, "Target architecture"; CUDA Compatibility guide).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Suffix = Literal["", "a", "f"]
 
 _PATTERN = re.compile(r"^sm_(\d+)(\d)([af]?)$")
 
-# Members of each family-specific target, by hand: 10.7 belongs to 100f by the vendor's table, but an
-# entry here is a promise, and nothing of ours ran there yet.
+# Members of each family-specific target, by hand: 10.7 belongs to 100f by the vendor's table, but
+# an entry here is a promise, and nothing of ours ran there yet.
 _FAMILIES: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {
     (10, 0): ((10, 0), (10, 3)),
     (10, 3): ((10, 3),),
@@ -67,7 +67,8 @@ class Target:
             msg = f"target {text!r} is not of the form sm_NN, sm_NNa or sm_NNf"
             raise UnsupportedTargetError(msg)
         major, minor, suffix = match.groups()
-        return Target(int(major), int(minor), suffix)  # type: ignore[arg-type]  # the pattern allows only Suffix
+        # The pattern allows nothing but a Suffix.
+        return Target(int(major), int(minor), suffix)  # type: ignore[arg-type]
 
     def may_run_on(self, device: ComputeCapability) -> bool:
         """Whether a cubin for this target is allowed on `device` by the vendor's rules."""
@@ -79,5 +80,5 @@ class Target:
 
 
 def ptx_may_run_on(target: Target, device: ComputeCapability) -> bool:
-    """Whether the driver may assemble PTX of `target` for `device`: only suffix-less PTX looks forward."""
+    """Whether the driver may assemble PTX of `target` for `device`; a suffix binds it to one."""
     return target.suffix == "" and (target.major, target.minor) <= (device.major, device.minor)
