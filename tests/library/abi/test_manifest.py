@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -142,18 +143,24 @@ def test_it_is_one_json_document() -> None:
     assert first["blobs"]["sm_90a"]["validated"] == ["nvidia-h200"]
 
 
-def test_five_thousand_entries_open_in_milliseconds(tmp_path: Path) -> None:
+def test_opening_and_one_lookup_parse_next_to_nothing(tmp_path: Path) -> None:
     path = tmp_path / "manifest.json"
     write_manifest(path, manifest(entries=5000, kernels=300))
-    best = min(timed(path) for _ in range(5))
-    # 2 ms where this was written; reading every record takes a hundred times as long.
-    assert best < 0.05, best
+    # 2 ms against 150 ms where this was written; compared, because machines differ and are shared.
+    assert min(seconds(look_up, path) for _ in range(5)) * 10 < seconds(parse_all, path)
 
 
-def timed(path: Path) -> float:
+def look_up(path: Path) -> None:
+    assert read_manifest(path).entries[sha256("4321")].abi.entry == "kernel_4321"
+
+
+def parse_all(path: Path) -> None:
+    assert json.loads(path.read_bytes())["entry_records"][sha256("4321")]
+
+
+def seconds(function: Callable[[Path], None], path: Path) -> float:
     start = time.perf_counter()
-    found = read_manifest(path)
-    assert found.entries[sha256("4321")].abi.entry == "kernel_4321"
+    function(path)
     return time.perf_counter() - start
 
 
