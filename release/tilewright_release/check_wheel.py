@@ -62,7 +62,10 @@ def check_wheel(wheel: Path, checkout: Checkout, *, python: Path | None = None) 
         *_attempt("bundle", file.check_bundle),
     ]
     with tempfile.TemporaryDirectory(prefix="tilewright-") as name:
-        interpreter = python or _make_environment(Path(name, "environment"), checkout)
+        # Absolute and not resolved: the link in an environment is what makes it one.
+        interpreter = (
+            python.absolute() if python else _make_environment(Path(name, "environment"), checkout)
+        )
         report = _report(wheel, limits, interpreter=interpreter, folder=Path(name))
     failures += [
         *_attempt("import", lambda: _check_import(report)),
