@@ -135,6 +135,6 @@ def clamp(x: Operand, low: Operand, high: Operand) -> Tile:
 def where(condition: Operand, x: Operand, y: Operand) -> Tile:
     """Return `x` where `condition` (i1) is true and `y` elsewhere.
 
-    All three broadcast; `x` and `y` promote. A pointer may be chosen too, of one element type.
+    All three broadcast; `x` and `y` promote. Both are computed: this is no branch.
     """
     outside_kernel(where)

@@ -33,9 +33,10 @@ def range(
 ) -> Iterator[Tile]:
     """Loop at run time over `start, start + step, ...` below `end`; with one argument from 0 to it.
 
-    `step` may be negative, then the loop goes down to above `end`; a step of 0 is not allowed. The
-    loop variable has the promoted dtype of the bounds. `num_stages` overrides the launch's number
-    of stages for loads of this loop.
+    A negative `step` must be known at compile time and loops down to above `end`; a step known only
+    at run time must be positive. Bounds are integers, and the loop variable has their promoted
+    dtype; it has no value after the loop, which may not have run. `num_stages` overrides the
+    launch's number of stages for the loads of this loop.
     """
     outside_kernel(range)
 
@@ -44,7 +45,10 @@ def range(
 def static_range(
     start: int | constexpr, end: int | constexpr | None = None, step: int | constexpr = 1
 ) -> Iterator[int]:
-    """Loop over bounds known at compile time: unrolled, with a constexpr as its variable."""
+    """Loop over bounds known at compile time: unrolled, with a constexpr as its variable.
+
+    At most 4096 iterations.
+    """
     outside_kernel(static_range)
 
 
