@@ -119,7 +119,7 @@ def _cache() -> Section:
     folder = users.folder()
     files = users.files()
     facts: dict[str, Any] = {
-        "folder": str(folder) if folder else "none can be written; results stay in memory",
+        "folder": str(folder) if folder else "none yet; made when a kernel is first compiled",
         "files": len(files),
         "bytes": sum(path.stat().st_size for path in files),
     }

@@ -120,16 +120,8 @@ class UserCache:
                 os.close(handle)  # which releases the lock
 
     def folder(self) -> Path | None:
-        """Return the folder in use, without making it: the first that is there or could be made."""
-        for candidate in self._candidates:
-            if candidate.is_dir():
-                if _refusal(candidate) is None and os.access(candidate, os.W_OK | os.X_OK):
-                    return candidate
-                continue
-            parent = next((p for p in candidate.parents if p.exists()), None)
-            if parent is not None and parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
-                return candidate
-        return None
+        """Return the folder in use: the first that exists and may be used, None before the first."""
+        return next((path for path in self._candidates if path.is_dir() and _is_usable(path)), None)
 
     def refusals(self) -> tuple[tuple[Path, str], ...]:
         """Return the folders that exist and are not used, each with the reason."""
@@ -151,7 +143,7 @@ class UserCache:
             reason = _refusal(candidate)
             if reason is not None:
                 logger.warning("cache folder %s is not used: %s", candidate, reason)
-            elif os.access(candidate, os.W_OK | os.X_OK):
+            elif _is_usable(candidate):
                 return candidate
         return None
 
@@ -296,6 +288,10 @@ def _name(source_key: str, target: Target | None) -> str:
 
 def _path(folder: Path, name: str) -> Path:
     return folder / name[:2] / f"{name}{_SUFFIX}"
+
+
+def _is_usable(folder: Path) -> bool:
+    return _refusal(folder) is None and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _refusal(folder: Path) -> str | None:

@@ -40,7 +40,7 @@ from tilewright.runtime.module import LoadedKernel, load, make_plan
 from tilewright.runtime.resolve import Policy
 from tilewright.settings import settings
 
-__all__ = ["Launcher", "interpret", "launch", "launcher_of", "loaded_kernel"]
+__all__ = ["Launcher", "interpret", "launch", "launcher_of", "loaded_kernel", "resolved"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ _MAX_WARPS = 32
 _INT64 = range(-(2**63), 2**63)
 
 _loaded: dict[tuple[str, int], LoadedKernel] = {}
+_interpreted: dict[str, None] = {}
 _loading = RLock()
 
 
@@ -100,6 +101,16 @@ def loaded_kernel(kernel: Kernel, signature: KernelSignature, device: int) -> Lo
         return found
 
 
+def resolved() -> tuple[str, ...]:
+    """Return a line for each kernel that this process has launched: what serves it, from where, why."""
+    on_device = [
+        f"{loaded.decision.kernel}: {loaded.candidate} on device {loaded.device} "
+        f"({'; '.join(map(str, loaded.trace))})"
+        for loaded in _loaded.values()
+    ]
+    return (*on_device, *(f"{name}: interpreter, for NumPy arguments" for name in _interpreted))
+
+
 def load_bundled(kernel: Kernel, key: str, entry: Entry, device: int) -> LoadedKernel:
     """Load one entry of the bundle, whose signature is known by its text only; compiles nothing."""
     with _loading:
@@ -141,6 +152,7 @@ def interpret(
     for name in signature.constexprs:
         del runtime[name]
     jit.interpret_kernel(kernel, signature, grid=grid, arguments=runtime)
+    _interpreted[kernel.qualified_name] = None
 
 
 class _Resolver:
