@@ -272,6 +272,7 @@ class _Machine:
         """Return (memory, row, column, which threads) for each memory that is touched."""
         everyone = np.ones(len(threads), bool)
         if "shared" in instruction.opcode:
+            places: list[tuple[Array, Array, Array, Array]]
             places = [(self.shared, self.cta[threads], address, everyone)]
         elif "param" in instruction.opcode:
             places = [(self.parameters, threads, address, everyone)]

@@ -21,6 +21,15 @@ from tilewright_compiler.toolchain import NVDISASM, find_file, find_toolchain
 DEFAULT_TIMEOUT_S = 600.0
 _MAX_MESSAGE = 4000
 
+# Left to itself ptxas aims for occupancy, and for sm_120 it would rather spill a few registers than
+# give a thread more. The further attempts take that freedom away.
+_ATTEMPTS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("-minnctapersm=1",),
+    ("-regUsageLevel=10",),
+    ("-minnctapersm=1", "-regUsageLevel=10"),
+)
+
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -36,45 +45,65 @@ def assemble(
     options: CompileOptions = DEFAULT,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> Cubin:
-    """Assemble PTX for `target`.
+    """Assemble PTX for `target`; of several attempts, the first that spills no register.
 
     Raises InternalCompilerError when ptxas refuses, crashes or does not finish; ToolchainError
     without ptxas.
     """
     parsed = parse_ptx(ptx) if isinstance(ptx, str) else ptx
-    where = f"\n  kernel: {parsed.location.render()}" if parsed.location else ""
+    tried: list[Cubin] = []
+    for flags in _ATTEMPTS:
+        tried.append(_attempt(parsed, target, flags, options=options, timeout_s=timeout_s))
+        if tried[-1].spill_bytes == 0:
+            return tried[-1]
+    return min(tried, key=lambda cubin: cubin.spill_bytes)
+
+
+def _attempt(
+    ptx: Ptx,
+    target: Target,
+    flags: tuple[str, ...],
+    *,
+    options: CompileOptions,
+    timeout_s: float,
+) -> Cubin:
+    where = f"\n  kernel: {ptx.location.render()}" if ptx.location else ""
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        # Relative names: the command line may be recorded in the cubin, and must not name this
+        # machine. -v always: later versions of ptxas record it too.
         source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(parsed.text, encoding="utf-8")
-        # Relative names: the command line is recorded in the cubin, and must not name this machine.
-        # -v always: later versions of ptxas record their flags in the cubin.
+        source.write_text(ptx.text, encoding="utf-8")
         command = [
             str(find_toolchain().ptxas),
             "-v",
             f"-O{options.ptxas_level}",
             f"-arch={target}",
+            *flags,
             source.name,
             "-o",
             result.name,
         ]
         try:
             done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False
+                command,
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
             )
         except subprocess.TimeoutExpired as error:
-            msg = (
-                f"ptxas did not assemble {parsed.entry} for {target} within {timeout_s:g} s{where}"
-            )
+            msg = f"ptxas did not assemble {ptx.entry} for {target} within {timeout_s:g} s{where}"
             raise InternalCompilerError(msg) from error
         log = _COMPILE_TIME.sub("", done.stdout + done.stderr)
         if done.returncode != 0:
             msg = (
-                f"ptxas refused {parsed.entry} for {target} with exit code {done.returncode}: "
+                f"ptxas refused {ptx.entry} for {target} with exit code {done.returncode}: "
                 f"{log.strip()[:_MAX_MESSAGE]}{where}"
             )
             raise InternalCompilerError(msg)
         data = result.read_bytes()
-    return _cubin(data, log, entry=parsed.entry, target=target)
+    return _cubin(data, log, entry=ptx.entry, target=target)
 
 
 def disassemble(data: bytes) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter, num_registers
-from tilewright_compiler.emit.shared import ranges_inside
+from tilewright_compiler.emit.shared import pending_in_loop
 from tilewright_compiler.emit.types import register_type
 from tilewright_compiler.ir.core import Block, Operation, Value
 from tilewright_compiler.ir.types import element_dtype
@@ -55,11 +55,11 @@ def _emit_for(emitter: KernelEmitter, operation: Operation, emit_block: EmitBloc
         assignments = _assignments(inner, _flat_names(emitter, initial))
         header += f" iter_args({assignments}) -> ({', '.join(types)})"
     text.line(f"{header} : {register_type(induction.type)} {{")
-    # What an iteration reads may still be read when the next one writes.
-    emitter.shared.assume(emitter.shared.pending | ranges_inside(operation))
+    before = pending_in_loop(operation, emitter.shared.pending)
+    emitter.shared.assume(before)
     with text.nested():
         emit_block(emitter, body)
-    emitter.shared.assume(emitter.shared.pending | ranges_inside(operation))
+    emitter.shared.assume(emitter.shared.pending | before)
     text.line("}")
     _define_results(emitter, operation, results)
 
@@ -75,16 +75,17 @@ def _emit_while(emitter: KernelEmitter, operation: Operation, emit_block: EmitBl
     text.line(
         f"{left}scf.while{carried} : ({', '.join(before_types)}) -> ({', '.join(after_types)}) {{"
     )
-    emitter.shared.assume(emitter.shared.pending | ranges_inside(operation))
+    emitter.shared.assume(pending_in_loop(operation, emitter.shared.pending))
     with text.nested():
         emit_block(emitter, before)
+    at_exit = emitter.shared.pending
     text.line("} do {")
     passed = _define_arguments(emitter, after.arguments)
     pairs = zip(passed, after_types, strict=True)
     text.line(f"^bb0({', '.join(f'{name}: {type_}' for name, type_ in pairs)}):")
     with text.nested():
         emit_block(emitter, after)
-    emitter.shared.assume(emitter.shared.pending | ranges_inside(operation))
+    emitter.shared.assume(at_exit)
     text.line("}")
     _define_results(emitter, operation, results)
 

@@ -89,9 +89,13 @@ def _emit_parameters(emitter: KernelEmitter, module: Module) -> str:
     for index, (argument, (_, parameter)) in enumerate(arguments):
         name = f"%arg{index}"
         texts.append(f"{name}: {_parameter_type(parameter)}")
-        if parameter.dtype.bits == 1 and isinstance(parameter, Scalar):
+        if isinstance(parameter, Scalar) and parameter.dtype.bits == 1:
             zero = emitter.text.raw_constant("0 : i8", "i8")
             name = emitter.text.value(f'llvm.icmp "ne" {name}, {zero} : i8')
+        elif isinstance(parameter, Scalar) and parameter.dtype.bits == 16:
+            target = dtype_text(parameter.dtype)
+            if target != "i16":
+                name = emitter.text.value(f"llvm.bitcast {name} : i16 to {target}")
         emitter.define(argument, [name])
     return ", ".join(texts)
 
@@ -100,7 +104,8 @@ def _parameter_type(parameter: Pointer | Scalar) -> str:
     if isinstance(parameter, Pointer):
         aligned = f" {{llvm.align = {DIVISOR} : i64}}" if parameter.aligned else ""
         return f"{POINTER}{aligned}"
-    return dtype_text(memory_dtype(parameter.dtype))
+    # As an integer: LLVM would pass a half as an array of two bytes.
+    return "i16" if parameter.dtype.bits == 16 else dtype_text(memory_dtype(parameter.dtype))
 
 
 def _globals(shared_bytes: int) -> list[str]:

@@ -14,7 +14,7 @@ from tilewright_compiler.emit.indices import ThreadIndices, add_or_xor
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import POINTER, SHARED_POINTER, dtype_text, memory_dtype
 from tilewright_compiler.emit.vectors import extract_elements, insert_elements
-from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.ir.core import Block, Operation
 from tilewright_compiler.ir.types import ElementType, PointerType, TileType, element_bytes
 from tilewright_compiler.layout.convert import plan_conversion
 from tilewright_compiler.layout.reduce import plan_reduce
@@ -110,16 +110,27 @@ class SharedMemory:
         )
 
 
-def ranges_inside(operation: Operation) -> frozenset[ByteRange]:
-    """Return the bytes of shared memory that the operations inside this one read."""
-    return frozenset(
-        (
-            inner.attributes["shared_offset"],
-            inner.attributes["shared_offset"] + _scratch_bytes(inner),
-        )
-        for inner in operation.walk()
-        if "shared_offset" in inner.attributes
-    )
+def pending_after(block: Block, pending: frozenset[ByteRange]) -> frozenset[ByteRange]:
+    """Return the ranges that may still be read after a block, if these were before it."""
+    for operation in block.operations:
+        if operation.name == "if":
+            branches = [pending_after(region, pending) for region in operation.regions]
+            pending = branches[0] | branches[1]
+        elif operation.regions:
+            inside = pending_in_loop(operation, pending)
+            pending = inside | pending_after(operation.regions[0], inside)
+        elif "shared_offset" in operation.attributes:
+            offset: int = operation.attributes["shared_offset"]
+            pending = frozenset({(offset, offset + _scratch_bytes(operation))})
+    return pending
+
+
+def pending_in_loop(loop: Operation, pending: frozenset[ByteRange]) -> frozenset[ByteRange]:
+    """Return the ranges that may still be read when an iteration of a loop begins."""
+    end = pending
+    for region in loop.regions:
+        end = pending_after(region, end)
+    return pending | end
 
 
 def _scratch_bytes(operation: Operation) -> int:

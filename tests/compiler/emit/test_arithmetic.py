@@ -1,12 +1,12 @@
-"""Emitted arithmetic gives the interpreter's bits, on every dtype and on the values where it is hard."""
+"""Emitted arithmetic gives the interpreter's bits, on every dtype and where it is hard."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from helpers.emitted import apply_emitted
 from helpers.tile_operation import Array, apply
-
 from tilewright.abi.dtypes import (
     ALL,
     DType,

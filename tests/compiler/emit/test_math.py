@@ -12,9 +12,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+
 from helpers.emitted import apply_emitted
 from helpers.tile_operation import Array
-
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64
 from tilewright.abi.numpy_types import to_numpy
 

@@ -7,10 +7,10 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
+
 from helpers.emitted import run_scheduled
 from helpers.ptx_interpreter import PtxFault, Run
 from helpers.tile_operation import Array
-
 from tilewright_compiler.backend.ptx import lower_to_ptx
 from tilewright_compiler.emit.module import emit_module
 from tilewright_compiler.ir.core import Module

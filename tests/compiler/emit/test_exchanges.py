@@ -1,0 +1,154 @@
+"""Reductions and layout conversions, executed: values, order of warps, barriers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from helpers.emitted import ORDERS, apply_emitted, run_scheduled
+from helpers.layouts import layout_pairs
+from helpers.ptx_interpreter import Order
+from helpers.tile_operation import Array
+from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, int64
+from tilewright.abi.numpy_types import to_numpy
+from tilewright.abi.signature import KernelSignature, Pointer
+from tilewright_compiler.ir.builder import Builder
+from tilewright_compiler.ir.core import Block, Function, Module, Value
+from tilewright_compiler.ir.parser import parse_module
+from tilewright_compiler.ir.types import PointerType, ScalarType, TileType
+from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.schedule.allocate_shared import allocate_shared
+
+_HINTS = {"cache": "", "eviction": ""}
+
+
+def _store_flat(builder: Builder, out: Value, value: Value, layout: LinearLayout) -> None:
+    """Store a tile to contiguous memory."""
+    flat = layout.reshape((layout.size,))
+    dtype = value.type.element.dtype  # type: ignore[union-attr]  # only tiles come here
+    element = PointerType(dtype)
+    index = TileType((layout.size,), ScalarType(int32), flat)
+    range_ = builder.value("arange", [], index, start=0, end=layout.size)
+    pointers = builder.value("splat", [out], TileType((layout.size,), element, flat))
+    moved = builder.value("addptr", [pointers, range_], pointers.type)
+    row = builder.value("reshape", [value], TileType((layout.size,), ScalarType(dtype), flat))
+    builder.create("store", [moved, row], **_HINTS)
+
+
+def _conversion(source: LinearLayout, target: LinearLayout, dtype: DType) -> Module:
+    """Return a kernel that makes the flat index in `source` and stores it from `target`."""
+    out = Value(PointerType(dtype), "out")
+    builder = Builder(Block((out,)))
+    flat = source.reshape((source.size,))
+    index = TileType((source.size,), ScalarType(int32), flat)
+    range_ = builder.value("arange", [], index, start=0, end=source.size)
+    cast = builder.value("cast", [range_], TileType(index.shape, ScalarType(dtype), flat))
+    tile = builder.value("reshape", [cast], TileType(source.shape, ScalarType(dtype), source))
+    moved = builder.value("convert_layout", [tile], tile.type.with_layout(target))  # type: ignore[union-attr]
+    _store_flat(builder, out, moved, target)
+    builder.create("return")
+    signature = KernelSignature((("out", Pointer(dtype)),), num_warps=source.num_warps)
+    return allocate_shared(Module({"k": Function("k", builder.block, is_kernel=True)}, signature))
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(pair=layout_pairs())
+def test_conversion_moves_every_element(pair: tuple[LinearLayout, LinearLayout]) -> None:
+    source, target = pair
+    out = np.full(source.size, -1, np.int32)
+    run_scheduled(_conversion(source, target, int32), [out], order="descending")
+    np.testing.assert_array_equal(out, np.arange(source.size))
+
+
+# Within a thread, within a warp by shuffles, and across warps through shared memory.
+_ROWS = LinearLayout((32, 16), (1, 2), (4, 8, 16, 32, 64), (128, 256))
+_TARGETS = {
+    "registers": LinearLayout((32, 16), (2, 1), (4, 8, 16, 32, 64), (128, 256)),
+    "shuffles": LinearLayout((32, 16), (4, 8), (1, 2, 16, 32, 64), (128, 256)),
+    "shared": LinearLayout((32, 16), (128, 256), (16, 32, 64, 1, 2), (4, 8)),
+}
+
+
+@pytest.mark.parametrize("dtype", [int8, float16, bfloat16, float32, int64, float64], ids=str)
+@pytest.mark.parametrize("target", _TARGETS)
+def test_conversion_of_every_width(target: str, dtype: DType) -> None:
+    out = np.zeros(512, to_numpy(dtype))
+    run_scheduled(_conversion(_ROWS, _TARGETS[target], dtype), [out])
+    np.testing.assert_array_equal(out, np.arange(512).astype(to_numpy(dtype)))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shape", [(1, 1024), (16, 64), (256, 4), (2, 2)], ids=str)
+def test_reduce_along_each_axis(shape: tuple[int, int], axis: int, order: Order) -> None:
+    values = np.random.default_rng(3).integers(-9, 9, shape).astype(np.float32)
+    got = _reduce(values, axis, "sum", order=order)
+    np.testing.assert_array_equal(got, values.sum(axis))  # small integers: exact in any order
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("dtype", [float16, bfloat16, float32, int8, int64], ids=str)
+def test_extremes_of_every_dtype(kind: str, dtype: DType) -> None:
+    values = np.random.default_rng(4).integers(-100, 100, (4, 512)).astype(to_numpy(dtype))
+    got = _reduce(values, 1, kind)
+    np.testing.assert_array_equal(got, getattr(values, kind)(axis=1))
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "sum"])
+def test_nan_reaches_the_result(kind: str) -> None:
+    values = np.ones((2, 512), np.float32)
+    values[1, 300] = np.nan
+    got = _reduce(values, 1, kind)
+    assert not np.isnan(got[0])
+    assert np.isnan(got[1])
+
+
+def test_order_of_a_sum_does_not_depend_on_the_order_of_warps() -> None:
+    values = np.random.default_rng(5).standard_normal((1, 4096)).astype(np.float32)
+    sums = {order: _reduce(values, 1, "sum", order=order)[0] for order in ORDERS}
+    assert len(set(sums.values())) == 1
+
+
+def _reduce(values: Array, axis: int, kind: str, *, order: Order = "lockstep") -> Array:
+    shape = values.shape[:axis] + values.shape[axis + 1 :]
+    return apply_emitted("reduce", (values,), shape=shape, axis=axis, kind=kind, order=order)
+
+
+_LOOPED = """signature (x:*i32, out:*i32, n:i64) general num_warps=4 num_stages=3
+attributes {{shared_bytes = {bytes}}}
+
+kernel @looped(%x: ptr<i32>, %out: ptr<i32>, %n: i64) {{
+  %range = arange {{start = 0, end = 128}} : tile<128xi32, {layout}>
+  %zero = constant {{value = 0}} : i64
+  %one = constant {{value = 1}} : i64
+  %first = constant {{value = 0}} : i32
+  %total = for %zero, %n, %one, %first : i32 (%i: i64, %sum: i32) {{
+    %k = cast %i : i32
+    %ks = splat %k : tile<128xi32, {layout}>
+    %scaled = mul %range, %ks : tile<128xi32, {layout}>
+    %a = reduce %scaled {{axis = 0, kind = "sum", shared_offset = 0}} : i32
+    %as = splat %a : tile<128xi32, {layout}>
+    %shifted = add %range, %as : tile<128xi32, {layout}>
+    %b = reduce %shifted {{axis = 0, kind = "max", shared_offset = {offset}}} : i32
+    %next = add %sum, %b : i32
+    yield %next
+  }}
+  %p = addptr %out, %zero : ptr<i32>
+  store %p, %total {{cache = "", eviction = ""}}
+  return
+}}
+"""
+_LANES = "#layout<128; r=; l=1,2,4,8,16; w=32,64>"
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("offset", "barriers"), [(0, 4), (16, 2)], ids=["same place", "own places"]
+)
+def test_exchanges_in_a_loop_wait_for_each_other(offset: int, barriers: int, order: Order) -> None:
+    module = parse_module(_LOOPED.format(layout=_LANES, offset=offset, bytes=offset + 16))
+    out = np.zeros(1, np.int32)
+    run = run_scheduled(module, [np.zeros(1, np.int32), out, 6], order=order)
+    assert out[0] == sum(127 * 64 * i + 127 for i in range(6))
+    assert run.barriers <= barriers * 6
