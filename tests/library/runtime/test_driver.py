@@ -1,0 +1,57 @@
+"""The door to cuda.bindings: old drivers, missing symbols, and what an error says."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.launches import Run
+
+
+@pytest.mark.parametrize("version", ["12000", "12040", "12080", "13000"])
+def test_drivers_of_every_age_answer(run: Run, version: str) -> None:
+    done = run(
+        """
+from tilewright.runtime import driver
+print(driver.device_name(0), driver.memory_info(0), native.driver_version())
+""",
+        FAKE_CUDA_VERSION=version,
+        FAKE_CUDA_MEMORY="1000000",
+    )
+    assert done.output.strip() == f"Fake GPU 9.0 (1000000, 1000000) {version}"
+
+
+def test_an_older_driver_gets_the_substitute_or_a_reason(run: Run) -> None:
+    done = run(
+        """
+from tilewright.runtime import driver
+driver.SYMBOLS["cuNew"] = driver.Symbol("cuNew", since=12040, substitute="cuDeviceGet")
+driver.SYMBOLS["cuOnly"] = driver.Symbol("cuOnly", since=12040)
+print(int(driver.call("cuNew", 0)))
+refused(errors.DriverError, lambda: driver.call("cuOnly", 0))
+try:
+    driver.call("cuDeviceGet", 5)
+except errors.DriverError as error:
+    print(error.code, error.call, error)
+""",
+        FAKE_CUDA_VERSION="12000",
+    )
+    lines = done.output.splitlines()
+    assert lines[0] == "0"
+    assert lines[1] == "DriverError cuOnly needs a driver for CUDA 12.4, this one is for 12.0"
+    assert lines[2].startswith("101 cuDeviceGet cuDeviceGet failed with 101 (")
+
+
+def test_the_calling_thread_keeps_its_own_context(run: Run) -> None:
+    done = run(
+        """
+from tilewright.runtime import driver
+a = memory.empty(4, dtypes.float32, device=1)     # a thread without a context gets the first used
+print(driver.memory_info(0)[1] > 0)
+add[1](*arrays(device=0), 64, BLOCK=64)
+b = memory.empty(4, dtypes.float32, device=1)
+""",
+        FAKE_CUDA_DEVICES="9.0,9.0",
+    )
+    devices = [line.split()[-1] for line in done.lines("cuMemAllocAsync")]
+    assert devices == ["device=1", "device=0", "device=0", "device=0", "device=1"]
+    assert done.output.strip() == "True"
