@@ -341,7 +341,8 @@ class _Generator:
         if self.draw(st.booleans()):
             return self.constant(builder, int32, self.draw(st.integers(0, 3)))
         axis = builder.value("program_id", (), ScalarType(int64), axis=0)
-        return builder.value("cast", (axis,), ScalarType(int32))
+        program = builder.value("cast", (axis,), ScalarType(int32))
+        return builder.value("and", (program, self.constant(builder, int32, 3)), program.type)
 
     def _for(self, builder: Builder, depth: int) -> None:
         lower, upper = self.bound(builder), self.bound(builder)

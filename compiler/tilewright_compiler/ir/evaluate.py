@@ -116,8 +116,8 @@ def _round(exact: Fraction, dtype: DType, signed_zero: float) -> float:
     unit = Fraction(2) ** max(exponent - precision + 1, smallest)
     rounded = round(magnitude / unit) * unit  # Python rounds a Fraction's ties to even
     if rounded >= Fraction(2) ** _MAX_EXPONENT[dtype]:
-        return math.copysign(math.inf, exact)
-    return math.copysign(float(rounded), exact)
+        return -math.inf if exact < 0 else math.inf
+    return -float(rounded) if exact < 0 else float(rounded)
 
 
 def _finite(
