@@ -1,4 +1,4 @@
-"""Write bundles of made-up binaries, which the fake driver takes: each says its target and nothing else."""
+"""Write bundles of made-up binaries, which the fake driver takes: each says its target only."""
 
 from __future__ import annotations
 

@@ -22,8 +22,19 @@ def strided(x, out, row_stride, column_stride, BLOCK: tl.constexpr):
 
 
 @tl.kernel
-def mixed(out, a, b, c, d, flag, big, MODE: tl.constexpr = "sum"):
+def mixed(
+    out,
+    a,
+    b,
+    c,
+    d,
+    flag,
+    big,
+    MODE: tl.constexpr = "sum",  # type: ignore[assignment]  # a marker, no type
+):
     value = a + b + c + d
     if flag:
         value = value + 1.0
+    if MODE == "all":
+        value = value + big
     tl.store(out, value)

@@ -152,7 +152,7 @@ def test_a_folder_of_another_user_is_not_trusted(
 def test_a_full_disk_loses_only_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(handle: int) -> None:
+    def fail(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)

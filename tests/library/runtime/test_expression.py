@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +31,7 @@ def _evaluate(code: tuple[int, ...], arguments: tuple[int, ...], grid: tuple[int
                 stack.append(int(not stack.pop()))
             case binary:
                 b, a = stack.pop(), stack.pop()
-                results = {
+                results: dict[Operation, Callable[[int, int], int]] = {
                     Operation.ADD: lambda a, b: a + b,
                     Operation.SUBTRACT: lambda a, b: a - b,
                     Operation.MULTIPLY: lambda a, b: a * b,

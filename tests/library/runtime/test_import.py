@@ -1,4 +1,4 @@
-"""Importing the runtime touches nothing: no driver, no torch, no compiler, no process, no file written."""
+"""Importing the runtime touches nothing: no driver, torch, compiler or process, no file written."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ seen = []
 def audit(event, arguments):
     if event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+"):
         seen.append((event, arguments[0]))
-    if event in ("subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.system", "socket.connect",
-                 "ctypes.dlopen", "os.mkdir", "os.rename", "os.remove"):
+    if event in {"subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.system",
+                 "socket.connect", "ctypes.dlopen", "os.mkdir", "os.rename", "os.remove"}:
         seen.append((event, *map(str, arguments)))
 sys.dont_write_bytecode = True
 sys.addaudithook(audit)
 import tilewright
 import tilewright.language
 import tilewright.kernels.elementwise
-from tilewright.runtime import (cache, device, driver, expression, jit, launch, launcher, memory, module,
-                                preload, resolve, sources, store, stream)
+from tilewright.runtime import (cache, device, driver, expression, jit, launch, launcher, memory,
+                                module, preload, resolve, sources, store, stream)
 from tilewright.cli import doctor, explain, main
 assert not seen, seen
 loaded = {name.partition(".")[0] for name in sys.modules}

@@ -312,7 +312,10 @@ def test_an_abi_that_does_not_fit_the_signature_is_refused(tmp_path: Path) -> No
     wanted = signatures(add, x=(float32,), y=(float32,), out=(float32,), n=int64, BLOCK=64)
     write_bundle(tmp_path / "bundle", {add: wanted}, abis={"add": abi})
     done = run_sample(
-        "x, y, out = arrays()\nrefused(errors.FormatError, lambda: add[1](x, y, out, 64, BLOCK=64))",
+        """
+x, y, out = arrays()
+refused(errors.FormatError, lambda: add[1](x, y, out, 64, BLOCK=64))
+""",
         tmp_path,
         TILEWRIGHT_BUNDLE_PATH=str(tmp_path / "bundle"),
     )

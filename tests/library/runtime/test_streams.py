@@ -81,7 +81,8 @@ refused(errors.ArgumentError, lambda: add[1](Declared(x, typestr=">f4"), y, out,
 refused(errors.ArgumentError, lambda: add[1](Declared(x, mask=object()), y, out, 64, BLOCK=64))
 refused(errors.ArgumentError, lambda: add[1](Declared(x, data=7), y, out, 64, BLOCK=64))
 refused(errors.ArgumentError, lambda: add[1](Declared(x, data=(4096, False)), y, out, 64, BLOCK=64))
-refused(errors.ArgumentError, lambda: add[1](x, y, Declared(out, data=(out.address, True)), 64, BLOCK=64))
+locked = Declared(out, data=(out.address, True))
+refused(errors.ArgumentError, lambda: add[1](x, y, locked, 64, BLOCK=64))
 add[1](Declared(x, data=(x.address, True)), y, out, 64, BLOCK=64)
 """)
     order = [line.split()[:2] for line in done.lines("record", "wait", "launch")][:5]
