@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+
+from helpers.small_checkout import SmallCheckout
+from tilewright.abi.dtypes import float16, float32, int64
+from tilewright.abi.signature import Constexpr, Pointer, Scalar
+from tilewright.errors import FormatError
+from tilewright_release.signatures import load_kernel, read_signatures, select_entries
+
+_FILE = "prebuilt/signatures/small.toml"
+
+
+def test_every_combination_is_an_entry(small: SmallCheckout) -> None:
+    entries = read_signatures(small.checkout)
+    assert [
+        (e.kernel.name, dict(e.signature.parameters)["x"], e.signature.specialization)
+        for e in entries
+    ] == [
+        ("double", Pointer(float32, aligned=True), "fast"),
+        ("double", Pointer(float32), "general"),
+        ("double", Pointer(float16, aligned=True), "fast"),
+        ("double", Pointer(float16), "general"),
+        ("square", Pointer(float32), "general"),
+    ]
+    assert entries[0].signature.num_warps == 1
+    assert entries[0].signature.num_stages == 3
+    assert dict(entries[1].signature.parameters) == {
+        "x": Pointer(float32),
+        "out": Pointer(float32),
+        "n": Scalar(int64),
+        "BLOCK": Constexpr(128),
+    }
+    assert len({entry.source_key for entry in entries}) == len(entries)
+
+
+def test_kernel_of_a_file_is_named_by_its_path(small: SmallCheckout) -> None:
+    assert read_signatures(small.checkout)[0].kernel.qualified_name == "kernels.double"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('family = "small"', 'family = "big"', "family is 'big', but the file is named small"),
+        ('kernel = "kernels.py:double"', "", r"kernel[0].kernel is missing"),
+        ("py:double", "py:triple", "kernel[0].kernel cannot be used"),
+        ("py:double", "py:triple", "it has double, square"),
+        ("kernels.py:double", "absent.py:double", "absent.py does not exist"),
+        ("kernels.py:double", "tilewright.absent:double", "No module named 'tilewright.absent'"),
+        ("kernels.py:double", "double", "is not of the form package.module:name"),
+        ('["f32", "f16"]', '["f32", "f17"]', "kernel[0].dtypes.T has dtype 'f17'; known are"),
+        ('x = "*T", out', 'y = "*T", out', "are y, out, n, but kernels.py:double has x, out, n"),
+        ('out = "*T"', 'out = "*U"', "kernel[0].parameters.out has type '*U'"),
+        ("{ BLOCK = 128 }", "{ BLOK = 128 }", "constexprs name BLOK, but the constexpr parameters"),
+        ("{ BLOCK = 128 }", "{}", "constexprs name nothing"),
+        ('["general"]', '["exact"]', "kernel[1].config[0].specializations has 'exact'"),
+        ("num_warps = 1", "num_warp = 1", "config[0].num_warp is not a key that is known here"),
+        ("num_warps = 1", 'num_warps = "1"', "config[0].num_warps must be an integer"),
+    ],
+)
+def test_errors_name_file_and_key(small: SmallCheckout, old: str, new: str, problem: str) -> None:
+    small.replace(_FILE, old, new)
+    with pytest.raises(FormatError) as caught:
+        read_signatures(small.checkout)
+    assert str(small.root / _FILE) in str(caught.value)
+    assert problem in str(caught.value)
+
+
+def test_another_config_adds_entries(small: SmallCheckout) -> None:
+    second = "[[kernel.config]]\nconstexprs = { BLOCK = 128 }\nnum_warps = 4\n"
+    small.replace(_FILE, "num_warps = 1\n", f"num_warps = 1\n{second}")
+    assert len(read_signatures(small.checkout)) == 9
+
+
+def test_the_same_signature_twice_is_an_error(small: SmallCheckout) -> None:
+    config = "[[kernel.config]]\nconstexprs = { BLOCK = 128 }\nnum_warps = 1\n"
+    small.replace(_FILE, config, config * 2)
+    with pytest.raises(FormatError, match=r"kernel\[0\]\.config declares kernels\.py:double twice"):
+        read_signatures(small.checkout)
+
+
+def test_no_signatures_is_an_error(small: SmallCheckout) -> None:
+    (small.root / _FILE).unlink()
+    with pytest.raises(FormatError, match="signatures declares no kernel"):
+        read_signatures(small.checkout)
+
+
+def test_unsupported_targets_come_from_kernel_and_config(small: SmallCheckout) -> None:
+    small.replace(_FILE, "num_warps = 2", 'num_warps = 2\nunsupported = { sm_80 = "too big" }')
+    entries = read_signatures(small.checkout)
+    assert [entry.unsupported for entry in entries[-2:]] == [(), (("sm_80", "too big"),)]
+
+
+def test_library_kernels_are_imported(small: SmallCheckout) -> None:
+    kernel = load_kernel("tilewright.kernels.softmax:softmax", root=small.root)
+    assert kernel.qualified_name == "tilewright.kernels.softmax.softmax"
+
+
+@pytest.mark.parametrize("name", ["square", "kernels.square", "kernels.py:square"])
+def test_a_kernel_is_selected_by_any_of_its_names(small: SmallCheckout, name: str) -> None:
+    (entry,) = select_entries(read_signatures(small.checkout), name)
+    assert entry.kernel.name == "square"
+
+
+def test_an_unknown_name_lists_the_kernels(small: SmallCheckout) -> None:
+    with pytest.raises(FormatError, match=r"name one of kernels\.py:double, kernels\.py:square"):
+        select_entries(read_signatures(small.checkout), "cube")
