@@ -22,3 +22,11 @@ def may_write(operation: Operation) -> bool:
         inner.name == "call" or SPECS[inner.name].effect is Effect.WRITE
         for inner in operation.walk()
     )
+
+
+def may_wait(operation: Operation) -> bool:
+    """Whether a loop inside may wait for what another program writes: it must then stay."""
+    return any(
+        inner.name == "while" and any(is_read(read) for read in inner.walk())
+        for inner in operation.walk()
+    )

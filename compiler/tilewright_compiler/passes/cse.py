@@ -3,14 +3,14 @@
 An operation is visible in the rest of its block and in the regions there. Pure operations merge
 whenever name, operands, attributes and types agree; loads only if no write can lie between, which a
 version of memory in their key decides: each write makes a new one, and so does entering or leaving
-a loop that writes. A `while` always counts as one: it may wait for another program's write.
+a loop that writes, or that may wait for another program to write.
 """
 
 from __future__ import annotations
 
 from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
-from tilewright_compiler.ir.effects import is_pure, is_read, may_write
+from tilewright_compiler.ir.effects import is_pure, is_read, may_wait, may_write
 from tilewright_compiler.ir.printer import format_attribute
 
 # NaN of either operand stays a NaN, and IEEE 754-2019 orders the zeros: both orders give one value.
@@ -69,7 +69,7 @@ class _Merger:
     def _with_regions(
         self, operation: Operation, builder: Builder, available: dict[_Key, tuple[Value, ...]]
     ) -> None:
-        writes = may_write(operation) or operation.name == "while"
+        writes = may_write(operation) or may_wait(operation)
         entry = self._memory
         regions = []
         for region in operation.regions:

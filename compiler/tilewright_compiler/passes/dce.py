@@ -2,8 +2,9 @@
 
 Liveness starts at writes, calls and returned values and flows backwards over uses. A carried value
 is live only if its result is, or its argument is used by something live, so that a loop-carried
-value that feeds nothing but itself goes with all that computes it. Loops are taken to end: a loop
-without effects and without live results is removed.
+value that feeds nothing but itself goes with all that computes it. Loops are taken to end, so one
+without effects and without live results is removed, but for a `while` that reads memory: it may
+wait for another program.
 
     for:    initial i -> argument i -> yield i -> result i       all four live together
     while:  initial i -> before argument i, after's yield i      carried
@@ -18,7 +19,7 @@ from dataclasses import replace
 
 from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
-from tilewright_compiler.ir.effects import may_write
+from tilewright_compiler.ir.effects import may_wait, may_write
 
 
 def dce(module: Module) -> Module:
@@ -54,7 +55,7 @@ class _Liveness:
         for operation in function.body.walk():
             self._index(operation)
         for operation in function.body.walk():
-            if operation.name == "return" or may_write(operation):
+            if operation.name == "return" or may_write(operation) or may_wait(operation):
                 self._need_operation(operation)
         while self._pending:
             value = self._pending.pop()

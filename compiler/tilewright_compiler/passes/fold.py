@@ -63,7 +63,9 @@ class _Folder:
             builder.location = operation.location
             results = self._folded(operation, builder)
             if results is not None:
-                self._values.update(zip(operation.results, results, strict=True))
+                for old, new in zip(operation.results, results, strict=True):
+                    self._values[old] = new
+                    new.name = new.name or old.name
                 continue
             regions = []
             for region in operation.regions:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
-from tilewright_compiler.ir.effects import is_pure, is_read, may_write
+from tilewright_compiler.ir.effects import is_pure, is_read, may_wait, may_write
 
 
 def licm(module: Module) -> Module:
@@ -51,7 +51,8 @@ class _Hoister:
 
     def _hoist(self, loop: Operation, regions: tuple[Block, ...], target: Block) -> None:
         """Move what does not depend on the loop from its copied regions to the end of `target`."""
-        moves_loads = self._surely_runs(loop) and not may_write(loop)
+        keeps_memory = not may_write(loop) and not may_wait(loop)
+        moves_loads = self._surely_runs(loop) and keeps_memory
         inside: set[Value] = set()
         for region in regions:
             inside.update(region.arguments)
