@@ -120,7 +120,7 @@ class UserCache:
                 os.close(handle)  # which releases the lock
 
     def folder(self) -> Path | None:
-        """Return the folder in use: the first that exists and may be used, None before the first."""
+        """Return the folder in use: the first that exists and may be used; None at first."""
         return next((path for path in self._candidates if path.is_dir() and _is_usable(path)), None)
 
     def refusals(self) -> tuple[tuple[Path, str], ...]:

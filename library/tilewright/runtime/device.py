@@ -55,7 +55,7 @@ def count() -> int:
 
 
 def device_count() -> int:
-    """Return the number of devices, 0 without a driver: then arrays are NumPy's and kernels interpreted."""
+    """Return the number of devices, 0 without a driver: then kernels are interpreted."""
     try:
         return count()
     except NoDriverError:

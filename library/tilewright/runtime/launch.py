@@ -102,7 +102,7 @@ def loaded_kernel(kernel: Kernel, signature: KernelSignature, device: int) -> Lo
 
 
 def resolved() -> tuple[str, ...]:
-    """Return a line for each kernel that this process has launched: what serves it, from where, why."""
+    """Return a line for each kernel launched by this process: what serves it, and why."""
     on_device = [
         f"{loaded.decision.kernel}: {loaded.candidate} on device {loaded.device} "
         f"({'; '.join(map(str, loaded.trace))})"
