@@ -247,7 +247,10 @@ def _build(tasks: Sequence[BuildTask], *, jobs: int, stream: TextIO) -> Iterator
 def _built(task: BuildTask) -> BuiltEntry:
     entry = find_entry(task)
     if entry is None:
-        msg = f"the cache {task.cache} lost entry {task.source_key} of {task.reference}; run again"
+        msg = (
+            f"{task.reference} was built and is not in the cache {task.cache}: the compiler's "
+            "sources changed meanwhile, or the cache was cleared; run the command again"
+        )
         raise ReleaseError(msg)
     return entry
 

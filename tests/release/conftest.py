@@ -39,8 +39,8 @@ def built_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def bundled(built_once: Path, tmp_path: Path) -> Iterator[SmallCheckout]:
     """A copy of the small checkout with its bundle and caches."""
-    shutil.copytree(built_once, tmp_path / "checkout")
-    yield SmallCheckout(tmp_path / "checkout")
+    shutil.copytree(built_once, tmp_path / "bundled")
+    yield SmallCheckout(tmp_path / "bundled")
     _forget_kernels()
 
 

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from helpers.small_checkout import SmallCheckout
+from tilewright.errors import ReleaseError
+from tilewright_compiler import driver
+from tilewright_release import coverage
+from tilewright_release.coverage import read_coverage
+from tilewright_release.main import main
+
+_SIGNATURES = "prebuilt/signatures/small.toml"
+
+
+def _states(small: SmallCheckout) -> Counter[str]:
+    cells = read_coverage(small.checkout, bundle=small.checkout.bundle)
+    return Counter(cell.state for cell in cells)
+
+
+def test_a_fresh_bundle_covers_everything(
+    bundled: SmallCheckout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _states(bundled) == {"present": 25}
+    assert main(["--root", str(bundled.root), "coverage"]) == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert header.split() == ["family", "sm_80", "sm_90a", "sm_100f", "sm_120f", "ptx"]
+    assert row.split() == ["small", *["5", "present"] * 5]
+
+
+def test_a_changed_kernel_is_stale(bundled: SmallCheckout) -> None:
+    bundled.replace("kernels.py", "values * values", "values + values")
+    assert _states(bundled) == {"present": 20, "stale": 5}
+
+
+def test_a_changed_compiler_makes_all_stale(
+    bundled: SmallCheckout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "compiler_fingerprint", lambda: "another compiler")
+    assert _states(bundled) == {"stale": 25}
+
+
+def test_a_new_signature_is_missing(
+    bundled: SmallCheckout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundled.replace(_SIGNATURES, '"f16"', '"f16", "bf16"')
+    assert _states(bundled) == {"present": 25, "missing": 10}
+    assert main(["--root", str(bundled.root), "coverage"]) == ReleaseError.exit_code
+    assert "10 of 35 blobs are missing or stale, such as kernels.double" in capsys.readouterr().err
+
+
+def test_an_unsupported_target_has_its_reason(
+    bundled: SmallCheckout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundled.replace(_SIGNATURES, "num_warps = 2", 'num_warps = 2\nunsupported = { sm_80 = "no" }')
+    assert _states(bundled) == {"present": 24, "unsupported": 1}
+    assert main(["--root", str(bundled.root), "coverage", "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)
+    assert [cell for cell in cells if cell["state"] == "unsupported"] == [
+        {
+            "family": "small",
+            "kernel": "kernels.square",
+            "signature": cells[-1]["signature"],
+            "target": "sm_80",
+            "state": "unsupported",
+            "reason": "no",
+        }
+    ]
+    assert coverage.format_coverage([]) == "family        "
