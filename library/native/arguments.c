@@ -37,7 +37,7 @@ static PyObject *torch_dtype = NULL;    // (torch.dtype) -> code, or -1
 static PyObject *torch_stream = NULL;   // (device) -> handle
 
 static PyObject *name_data_ptr, *name_dtype, *name_get_device, *name_interface, *name_dlpack,
-    *name_dlpack_device, *name_cuda_stream, *name_value, *key_data, *key_typestr, *key_stream,
+    *name_dlpack_device, *name_cuda_stream, *name_torch_stream, *name_value, *key_data, *key_typestr, *key_stream,
     *key_mask, *empty_tuple;
 
 int tw_arguments_ready(void)
@@ -54,6 +54,7 @@ int tw_arguments_ready(void)
     TW_NAME(name_dlpack, "__dlpack__")
     TW_NAME(name_dlpack_device, "__dlpack_device__")
     TW_NAME(name_cuda_stream, "__cuda_stream__")
+    TW_NAME(name_torch_stream, "cuda_stream")
     TW_NAME(name_value, "value")
     TW_NAME(key_data, "data")
     TW_NAME(key_typestr, "typestr")
@@ -595,7 +596,7 @@ int tw_finish_arguments(Call *call)
     return 0;
 }
 
-// A stream is None or 0 (legacy), a handle, or an object with __cuda_stream__().
+// A stream is None or 0 (legacy), a handle, an object with __cuda_stream__(), or one of torch's.
 int tw_parse_stream(PyObject *object, CUstream *stream)
 {
     if (object == Py_None) {
@@ -611,6 +612,8 @@ int tw_parse_stream(PyObject *object, CUstream *stream)
                      ? Py_NewRef(PyTuple_GetItem(pair, 1))
                      : NULL;
         Py_XDECREF(pair);
+    } else if (PyObject_HasAttr(object, name_torch_stream)) {
+        number = PyObject_GetAttr(object, name_torch_stream);
     }
     unsigned long long handle = number != NULL && PyLong_Check(number) ? PyLong_AsUnsignedLongLong(number) : 0;
     int failed = number == NULL || PyErr_Occurred();

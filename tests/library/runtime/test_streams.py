@@ -46,6 +46,19 @@ for stream in (None, 0, 1):
     assert not done.lines("record", "wait")
 
 
+def test_streams_of_other_libraries_are_taken(run: Run) -> None:
+    done = run("""
+x, y, out = arrays()
+class Protocol:
+    def __cuda_stream__(self): return 0, 48
+class Torch:
+    cuda_stream = 64
+add[1](x, y, out, 64, BLOCK=64, stream=Protocol())
+add[1](x, y, out, 64, BLOCK=64, stream=Torch())
+""")
+    assert [line.split()[5] for line in done.lines("launch")] == ["stream=48", "stream=64"]
+
+
 def test_memory_of_a_closed_stream_serves_the_legacy_stream(run: Run) -> None:
     done = run("""
 with stream.Stream() as s:
