@@ -112,8 +112,14 @@ class Kernel:
     def captures(self) -> Mapping[str, Capture]:
         """Every free name such as `tl` with its object, in order."""
         roots = dict.fromkeys(path.partition(".")[0] for path in self.references)
+        found = {root: names.look_up(self.fn, root) for root in roots}
+        # An annotation may spell tl.constexpr by a name that only the surrounding function knows.
         return MappingProxyType(
-            {root: cast(Capture, names.look_up(self.fn, root)) for root in roots}
+            {
+                root: cast(Capture, value)
+                for root, value in found.items()
+                if value is not names.MISSING
+            }
         )
 
     def closure(self) -> tuple[Kernel, ...]:

@@ -52,6 +52,12 @@ def test_a_local_constexpr_annotation_is_seen() -> None:
     assert kernel_of("y: 'tl.constexpr' = 1").references == {"tl.constexpr": tl.constexpr}
 
 
+def test_a_constexpr_annotation_by_an_unknown_name_captures_nothing() -> None:
+    kernel = kernel_of("y: elsewhere.constexpr = 1")
+    assert dict(kernel.references) == {"elsewhere.constexpr": tl.constexpr}
+    assert dict(kernel.captures) == {}
+
+
 def test_modules_are_followed_to_what_they_hold() -> None:
     rows = types.ModuleType("rows")
     helper = written_kernel(f"{PRELUDE}@tl.kernel\ndef helper(x): return x\n")
