@@ -58,7 +58,11 @@ def judge(results: dict[str, list[Row]]) -> int:
 def _at_most(case: str) -> Judge:
     def rule(rows: list[Row], limit: dict[str, Any]) -> tuple[str, str, bool]:
         (row,) = (row for row in rows if row.case.startswith(case))
-        return f"<= {limit['now']} {row.unit}", f"{row.ours:.3f} {row.unit}", row.ours <= limit["now"]
+        return (
+            f"<= {limit['now']} {row.unit}",
+            f"{row.ours:.3f} {row.unit}",
+            row.ours <= limit["now"],
+        )
 
     return rule
 

@@ -95,7 +95,9 @@ def _case(name: str, dtype: str, shape: tuple[int, int]) -> Row:
 
     compiled = torch.compile(theirs, dynamic=False)
     # A copy of as many bytes: half of them read, half written.
-    source = torch.empty(x.numel() * x.element_size() * matrices // 2, device="cuda", dtype=torch.uint8)
+    source = torch.empty(
+        x.numel() * x.element_size() * matrices // 2, device="cuda", dtype=torch.uint8
+    )
     target = torch.empty_like(source)
     timing = device_ms(
         {

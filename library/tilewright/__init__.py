@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilewright import errors, language, settings
-    from tilewright.runtime.memory import DeviceArray, empty, from_numpy
+    from tilewright.runtime.device import device_count
+    from tilewright.runtime.launch import resolved
+    from tilewright.runtime.memory import DeviceArray, as_device_array, empty, from_numpy, zeros
+    from tilewright.runtime.preload import preload
+    from tilewright.runtime.stream import Stream, synchronize
     from tilewright.tensor.elementwise import add, exp, gelu, mul
     from tilewright.tensor.rows import layer_norm, max, softmax, sum
 
@@ -22,7 +26,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DeviceArray",
+    "Stream",
     "add",
+    "as_device_array",
+    "device_count",
     "empty",
     "errors",
     "exp",
@@ -32,14 +39,21 @@ __all__ = [
     "layer_norm",
     "max",
     "mul",
+    "preload",
+    "resolved",
     "settings",
     "softmax",
     "sum",
+    "synchronize",
+    "zeros",
 ]
 
 _HOMES = {
     "DeviceArray": "tilewright.runtime.memory",
+    "Stream": "tilewright.runtime.stream",
     "add": "tilewright.tensor.elementwise",
+    "as_device_array": "tilewright.runtime.memory",
+    "device_count": "tilewright.runtime.device",
     "empty": "tilewright.runtime.memory",
     "exp": "tilewright.tensor.elementwise",
     "from_numpy": "tilewright.runtime.memory",
@@ -47,8 +61,12 @@ _HOMES = {
     "layer_norm": "tilewright.tensor.rows",
     "max": "tilewright.tensor.rows",
     "mul": "tilewright.tensor.elementwise",
+    "preload": "tilewright.runtime.preload",
+    "resolved": "tilewright.runtime.launch",
     "softmax": "tilewright.tensor.rows",
     "sum": "tilewright.tensor.rows",
+    "synchronize": "tilewright.runtime.stream",
+    "zeros": "tilewright.runtime.memory",
 }
 
 _SUBMODULES = frozenset({"errors", "language", "settings"})

@@ -21,11 +21,12 @@ MAX_VECTOR_BYTES = 16
 class AccessPlan:
     """Vectors of registers, in order of address; replicas of a register are left out.
 
-    `sources[i]` is the register that stands for register i. With `mask_is_uniform`, all elements
-    of a vector have one mask.
+    `axis` is the one that vectors lie along; `sources[i]` is the register that stands for register
+    i. With `mask_is_uniform`, all elements of a vector have one mask.
     """
 
     groups: tuple[tuple[int, ...], ...]
+    axis: int
     sources: tuple[int, ...]
     mask_is_uniform: bool
 
@@ -35,7 +36,7 @@ class AccessPlan:
         return len(self.groups[0])
 
 
-SCALAR = AccessPlan(((0,),), (0,), mask_is_uniform=True)
+SCALAR = AccessPlan(((0,),), 0, (0,), mask_is_uniform=True)
 
 
 def plan_access(
@@ -53,6 +54,7 @@ def plan_access(
     vector = widths[axis]
     return AccessPlan(
         groups=_groups(layout, axis, vector),
+        axis=axis,
         sources=_sources(layout),
         mask_is_uniform=mask is None or vector == 1 or mask.constancy[axis] >= vector,
     )

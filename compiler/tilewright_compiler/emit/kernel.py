@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tilewright.errors import InternalCompilerError
 from tilewright_compiler.analysis.axis_info import AxisInfo
+from tilewright_compiler.analysis.prefix_masks import PrefixMasks
 from tilewright_compiler.emit.indices import ThreadIndices
 from tilewright_compiler.emit.shared import SharedMemory
 from tilewright_compiler.emit.text import FunctionText
@@ -30,6 +31,7 @@ class KernelEmitter:
     threads: ThreadIndices
     shared: SharedMemory
     axis_info: Mapping[Value, AxisInfo]
+    prefix_masks: PrefixMasks
     fragments: dict[Value, Fragment] = field(default_factory=dict)
 
     def fragment(self, value: Value) -> Fragment:

@@ -1,8 +1,8 @@
 """Loads and stores of global memory: as wide as proven, predicated, each element written once.
 
-Masks become predicates. Where a mask may differ inside a vector, a thread whose elements are all
-inside takes the vector accesses, and only one at the edge goes element by element, so that odd
-sizes keep full speed.
+Masks become predicates. Where a mask may differ inside a vector, whole vectors are accessed under
+the predicate that all elements are in, and a thread at the edge then goes on element by element, so
+that odd sizes keep full speed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,25 @@ from tilewright_compiler.layout.linear import NUM_LANES
 _EVICTION = {"": "", "evict_first": "cs", "evict_last": ""}
 
 WordLists = list[tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Where the masks of a thread's vectors end.
+
+    `masks` are those of the registers; `full[i]` says that all elements of vector i are in;
+    `any_ragged`, that of some vector some are in and some out: None where that cannot be.
+    """
+
+    masks: Fragment
+    full: tuple[str, ...]
+    any_ragged: str | None
+
+    def only(self, text: FunctionText, register: int, is_full: str) -> str:
+        """Return the predicate of an element that its vector's access left out."""
+        true = text.raw_constant("true", "i1")
+        left_out = text.value(f"llvm.xor {is_full}, {true} : i1")
+        return text.value(f"llvm.and {left_out}, {self.masks[register]} : i1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,39 +82,37 @@ def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
     access = _access(emitter, operation, pointer, rest[0] if rest else None)
     others = emitter.fragment(rest[1]) if len(rest) > 1 else None
     text, plan, vector = access.text, access.plan, access.vector
-
-    def read_vectors(predicates: Fragment | None) -> WordLists:
-        return [
-            words.load(
-                text,
-                vector,
-                access.addresses[group[0]],
-                predicate=None if predicates is None else predicates[group[0]],
-                initial=_initial(access, vector, group, others),
-                cache=access.cache,
-            )
-            for group in plan.groups
-        ]
-
-    def read_elements(predicates: Fragment) -> WordLists:
-        return [
-            words.pack(
-                text, vector, [_load_element(access, r, predicates[r], others) for r in group]
-            )
-            for group in plan.groups
-        ]
-
-    if access.masks is None or plan.mask_is_uniform:
-        loaded = read_vectors(access.masks)
-    else:
-        masks = access.masks
-        loaded = _branch_on_all(
+    edges = _edges(emitter, access, rest[0]) if rest else None
+    loaded = [
+        words.load(
             text,
-            masks,
-            count=len(plan.groups),
+            vector,
+            access.addresses[group[0]],
+            predicate=None if edges is None else edges.full[index],
+            initial=_initial(access, group, others),
+            cache=access.cache,
+        )
+        for index, group in enumerate(plan.groups)
+    ]
+
+    def read_elements(ragged: Edges) -> WordLists:
+        result = []
+        for group, is_full, vector_words in zip(plan.groups, ragged.full, loaded, strict=True):
+            kept = words.unpack(text, vector, vector_words)
+            elements = [
+                _load_element(access, register, ragged.only(text, register, is_full), element)
+                for register, element in zip(group, kept, strict=True)
+            ]
+            result.append(words.pack(text, vector, elements))
+        return result
+
+    if edges is not None and edges.any_ragged is not None:
+        loaded = _if_ragged(
+            text,
+            edges,
             types=[vector.type] * vector.count,
-            fast=lambda: read_vectors(None),
-            slow=lambda: read_elements(masks),
+            elements=read_elements,
+            otherwise=loaded,
         )
     names: dict[int, str] = {}
     for group, group_words in zip(plan.groups, loaded, strict=True):
@@ -108,6 +125,7 @@ def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
     access = _access(emitter, operation, pointer, rest[0] if rest else None)
     values, owner = emitter.fragment(value), _owner(emitter, pointer)
     text, plan = access.text, access.plan
+    edges = _edges(emitter, access, rest[0]) if rest else None
 
     def write(group: Sequence[int], form: Words, mask: str | None) -> None:
         words.store(
@@ -119,28 +137,16 @@ def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
             cache=access.cache,
         )
 
-    def write_vectors(predicates: Fragment | None) -> WordLists:
-        for group in plan.groups:
-            write(group, access.vector, None if predicates is None else predicates[group[0]])
+    def write_elements(ragged: Edges) -> WordLists:
+        for group, is_full in zip(plan.groups, ragged.full, strict=True):
+            for register in group:
+                write((register,), access.single, ragged.only(text, register, is_full))
         return []
 
-    def write_elements(predicates: Fragment) -> WordLists:
-        for register in (register for group in plan.groups for register in group):
-            write((register,), access.single, predicates[register])
-        return []
-
-    if access.masks is None or plan.mask_is_uniform:
-        write_vectors(access.masks)
-    else:
-        masks = access.masks
-        _branch_on_all(
-            text,
-            masks,
-            count=0,
-            types=[],
-            fast=lambda: write_vectors(None),
-            slow=lambda: write_elements(masks),
-        )
+    for index, group in enumerate(plan.groups):
+        write(group, access.vector, None if edges is None else edges.full[index])
+    if edges is not None and edges.any_ragged is not None:
+        _if_ragged(text, edges, types=[], elements=write_elements, otherwise=[])
 
 
 def _access(
@@ -168,25 +174,50 @@ def _access(
     )
 
 
-def _initial(
-    access: _Access, form: Words, group: Sequence[int], others: Fragment | None
-) -> tuple[str, ...]:
-    """Return the words that a masked-off access leaves."""
+def _edges(emitter: KernelEmitter, access: _Access, mask: Value) -> Edges:
+    """Find from the masks of each vector whether all, and whether only some, elements are in."""
+    text, plan, masks = access.text, access.plan, emitter.fragment(mask)
+    if plan.mask_is_uniform:
+        return Edges(masks, tuple(masks[group[0]] for group in plan.groups), None)
+    is_prefix = emitter.prefix_masks.run(mask, plan.axis) >= plan.vector
+    full, ragged = [], []
+    for group in plan.groups:
+        members = tuple(dict.fromkeys(masks[register] for register in group))
+        if is_prefix:
+            every, some = members[-1], members[0]
+        else:
+            every, some = _fold(text, "and", members), _fold(text, "or", members)
+        full.append(every)
+        if every != some:
+            ragged.append(text.value(f"llvm.xor {every}, {some} : i1"))
+    return Edges(masks, tuple(full), _fold(text, "or", ragged) if ragged else None)
+
+
+def _fold(text: FunctionText, name: str, members: Sequence[str]) -> str:
+    folded, *others = members
+    for member in others:
+        folded = text.value(f"llvm.{name} {folded}, {member} : i1")
+    return folded
+
+
+def _initial(access: _Access, group: Sequence[int], others: Fragment | None) -> tuple[str, ...]:
+    """Return the words that a masked-off vector leaves."""
     if access.masks is None:
         return ()
     if others is None:
-        return form.zeros(access.text)
-    return words.pack(access.text, form, [others[register] for register in group])
+        return access.vector.zeros(access.text)
+    return words.pack(access.text, access.vector, [others[register] for register in group])
 
 
-def _load_element(access: _Access, register: int, mask: str, others: Fragment | None) -> str:
+def _load_element(access: _Access, register: int, mask: str, kept: str) -> str:
+    """Return the element where `mask` is true, else what the vector access left."""
     text, single = access.text, access.single
     loaded = words.load(
         text,
         single,
         access.addresses[register],
         predicate=mask,
-        initial=_initial(access, single, (register,), others),
+        initial=words.pack(text, single, [kept]),
         cache=access.cache,
     )
     (element,) = words.unpack(text, single, loaded)
@@ -207,31 +238,28 @@ def _both(text: FunctionText, left: str | None, right: str | None) -> str | None
     return text.value(f"llvm.and {left}, {right} : i1")
 
 
-def _branch_on_all(
+def _if_ragged(
     text: FunctionText,
-    masks: Fragment,
+    edges: Edges,
     *,
-    count: int,
     types: Sequence[str],
-    fast: Callable[[], WordLists],
-    slow: Callable[[], WordLists],
+    elements: Callable[[Edges], WordLists],
+    otherwise: WordLists,
 ) -> WordLists:
-    """Emit `fast` for the threads whose masks are all true, `slow` for the others.
+    """Emit `elements` for the threads that hold a ragged vector; return its words, or `otherwise`.
 
-    Both give `count` lists of words of `types`; the joined ones are returned.
+    Both are lists of words of `types`.
     """
-    everything, *others = dict.fromkeys(masks)
-    for name in others:
-        everything = text.value(f"llvm.and {everything}, {name} : i1")
-    left, results = text.reserve(count=count * len(types))
-    result_types = ", ".join([*types] * count)
+    left, results = text.reserve(count=len(otherwise) * len(types))
+    result_types = ", ".join([*types] * len(otherwise))
     arrow = f" -> ({result_types})" if results else ""
-    text.line(f"{left}scf.if {everything}{arrow} {{")
+    text.line(f"{left}scf.if {edges.any_ragged}{arrow} {{")
     with text.nested():
-        _yield(text, fast(), types)
-    text.line("} else {")
-    with text.nested():
-        _yield(text, slow(), types)
+        _yield(text, elements(edges), types)
+    if results:
+        text.line("} else {")
+        with text.nested():
+            _yield(text, otherwise, types)
     text.line("}")
     return [results[i : i + len(types)] for i in range(0, len(results), max(1, len(types)))]
 

@@ -13,6 +13,7 @@ from tilewright.abi.signature import DIVISOR, Pointer, Scalar
 from tilewright.errors import InternalCompilerError
 from tilewright_compiler.analysis.alias import written_arguments
 from tilewright_compiler.analysis.axis_info import analyze
+from tilewright_compiler.analysis.prefix_masks import PrefixMasks
 from tilewright_compiler.emit import (
     arithmetic,
     control,
@@ -45,7 +46,10 @@ def emit_module(module: Module) -> MlirText:
     num_threads = 32 * signature.num_warps
     text = FunctionText()
     threads = ThreadIndices(text, num_threads=num_threads)
-    emitter = KernelEmitter(text, threads, SharedMemory(text, threads), analyze(module))
+    axis_info = analyze(module)
+    emitter = KernelEmitter(
+        text, threads, SharedMemory(text, threads), axis_info, PrefixMasks(module, axis_info)
+    )
     parameters = _emit_parameters(emitter, module)
     _emit_block(emitter, kernel.body)
     shared_bytes: int = module.attributes.get("shared_bytes", 0)

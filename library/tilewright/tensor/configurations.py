@@ -1,8 +1,8 @@
 """Which configuration of a kernel serves which width; the bundle carries exactly these.
 
-The figures are the shapes at which one program keeps 32 elements a lane in registers: enough bytes in
-flight to fill the memory system, few enough registers for full occupancy. `prebuilt/signatures` declares
-the same configurations, and a test compares the two.
+The figures are the shapes at which one program keeps at most 16 elements a lane in registers:
+enough bytes in flight to fill the memory system, few enough registers for many programs on a
+multiprocessor. `prebuilt/signatures` declares the same configurations, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ class Configuration:
 
 # One program holds whole rows: the first entry with block_n >= columns serves.
 ROWS: tuple[Configuration, ...] = (
-    Configuration(8, 128, 1),
-    Configuration(2, 512, 1),
-    Configuration(1, 1024, 1),
-    Configuration(1, 2048, 2),
-    Configuration(1, 4096, 4),
-    Configuration(1, 8192, 8),
-    Configuration(1, 16384, 16),
+    Configuration(4, 128, 1),
+    Configuration(1, 512, 1),
+    Configuration(1, 1024, 2),
+    Configuration(1, 2048, 4),
+    Configuration(1, 4096, 8),
+    Configuration(1, 8192, 16),
 )
 
 # Wider rows are walked in chunks by one program.
 ROWS_LOOPED = Configuration(1, 4096, 8)
 
 # Elementwise: wide tiles for long inner axes, tall ones for short.
-ELEMENTWISE_WIDE = Configuration(1, 2048, 4)
-ELEMENTWISE_TALL = Configuration(64, 32, 4)
+ELEMENTWISE_WIDE = Configuration(1, 1024, 4)
+ELEMENTWISE_TALL = Configuration(32, 32, 4)
 
 
 def rows_configuration(columns: int) -> Configuration | None:
