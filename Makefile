@@ -32,7 +32,7 @@ wheel: $(installed) $(clean_ready)  ## Compile the bundle, build the wheel, chec
 	PATH=/nonexistent TILEWRIGHT_JIT=off $(CURDIR)/$(clean_python) -I examples/softmax.py
 
 test: lint  ## Lint, types, import rules and all tests
-	$(build_python) -m pytest -n 2
+	$(build_python) -m pytest -n 2 --dist loadgroup
 
 lint: $(installed)  ## Lint, types and import rules alone
 	$(build_env)/bin/ruff check .

