@@ -41,19 +41,22 @@ def wheel(sources: Checkout) -> Path:
     return build_wheel(sources)
 
 
-def copy_sources(root: Path, bundle: Path | None) -> Checkout:
-    """Copy what a build needs of this checkout to `root`."""
-    shutil.copytree(ROOT, root, ignore=_LEFT_OUT)
-    shutil.copy(ROOT / ".gitignore", root)
+def copy_sources(root: Path, bundle: Path | None, *, origin: Path = ROOT) -> Checkout:
+    """Copy what a build needs of the checkout `origin` to `root`."""
+    shutil.copytree(origin, root, ignore=_LEFT_OUT)
+    shutil.copy(origin / ".gitignore", root)
     if bundle is not None:
         shutil.copytree(bundle, root / "build" / "bundle")
     return Checkout(root)
 
 
 @pytest.fixture(scope="session")
-def second_wheel(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of another copy, in another folder."""
-    return build_wheel(copy_sources(tmp_path_factory.mktemp("elsewhere") / "copy", small_bundle))
+def second_wheel(
+    sources: Checkout, small_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The wheel of a copy of `sources` in another folder."""
+    folder = tmp_path_factory.mktemp("elsewhere") / "copy"
+    return build_wheel(copy_sources(folder, small_bundle, origin=sources.root))
 
 
 @pytest.fixture(scope="session")
