@@ -96,13 +96,14 @@ class _Generator:
     pointers: dict[DType, Value]
     regions: dict[DType, Value]
     pool: list[Value] = field(default_factory=list)
+    accessed: list[tuple[Value, Value]] = field(default_factory=list)
 
     def operations(self, block: Block, count: int, depth: int) -> None:
         builder = Builder(block)
         steps = ["constant", "source", "splat", "shape", "binary", "binary", "binary"]
         steps += ["unary", "compare", "select", "cast", "cast", "reduce", "pointer"]
         if self.accesses:
-            steps += ["load", "store"]
+            steps += ["load", "load", "store", "store"]
         if depth:
             steps += ["if", "for", "while"]
         for _ in range(count):
@@ -113,11 +114,11 @@ class _Generator:
 
     def inner(self, block: Block, depth: int, yields: Sequence[Value], end: str = "yield") -> None:
         """Fill a region; it yields values of the types of `yields`, which are visible in it."""
-        outer = list(self.pool)
+        outer, accessed = list(self.pool), list(self.accessed)
         self.pool += block.arguments
         self.operations(block, self.draw(st.integers(0, 3)), depth - 1)
         Builder(block).create(end, [self.pick_of(value.type, value) for value in yields])
-        self.pool = outer
+        self.pool, self.accessed = outer, accessed
 
     def pick_of(self, type_: Type, default: Value) -> Value:
         matching = [value for value in self.pool if value.type == type_]
@@ -254,7 +255,14 @@ class _Generator:
         self.add(builder.value("reduce", (value,), type_, axis=axis, kind=kind))
 
     def address(self, builder: Builder, base: Value, *, bounded: bool) -> Value:
-        """Return a pointer, or a tile of them, that stays in its region if `bounded`."""
+        """Return a pointer, or a tile of them, that stays in its region if `bounded`.
+
+        Half of the bounded ones were accessed before: only then do two accesses meet.
+        """
+        known = [pointer for start, pointer in self.accessed if start is base]
+        is_reused: bool = self.draw(st.booleans())
+        if bounded and known and is_reused:
+            return self.draw(st.sampled_from(known))
         index = self.pick()
         if index is None or element_dtype(index.type) not in (int8, int32, int64, uint32):
             index = builder.value("arange", (), TileType((8,), ScalarType(int32)), start=0, end=8)
@@ -267,7 +275,10 @@ class _Generator:
         pointer = base
         if isinstance(index.type, TileType):
             pointer = builder.value("splat", (base,), like(index.type, element_type(base.type)))
-        return builder.value("addptr", (pointer, index), pointer.type)
+        address = builder.value("addptr", (pointer, index), pointer.type)
+        if bounded:
+            self.accessed.append((base, address))
+        return address
 
     def _pointer(self, builder: Builder) -> None:
         base = self.draw(st.sampled_from(list(self.pointers.values())))
@@ -289,14 +300,15 @@ class _Generator:
         self.add(builder.value("load", operands, type_, cache="", eviction=""))
 
     def _store(self, builder: Builder) -> None:
-        value = self.pick()
-        if value is None or element_dtype(value.type) not in self.regions:
-            return
-        dtype = element_dtype(value.type)
-        pointer = self.place(builder, value, self.regions[dtype], self.draw(st.integers(0, 32)))
-        operands = [pointer, value]
+        dtype = self.draw(st.sampled_from(list(self.regions)))
+        pointer = self.address(builder, self.regions[dtype], bounded=True)
+        type_ = like(pointer.type, ScalarType(dtype))
+        default = self.constant(builder, dtype, self.draw(values_of(dtype)))
+        if isinstance(type_, TileType):
+            default = builder.value("splat", (default,), type_)
+        operands = [pointer, self.pick_of(type_, default)]
         if self.draw(st.booleans()):
-            operands.append(self.mask(builder, value))
+            operands.append(self.mask(builder, pointer))
         builder.create("store", operands, cache="", eviction="")
 
     def place(self, builder: Builder, value: Value, base: Value, offset: int) -> Value:
