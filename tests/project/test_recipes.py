@@ -1,0 +1,69 @@
+"""The recipes of CONTRIBUTING.md: what each says to write is there for everything that exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilewright_compiler.capabilities import TARGETS
+from tilewright_compiler.passes import PASSES
+from tilewright_release.audit import library_kernels
+from tilewright_release.checkout import Checkout
+from tilewright_release.signatures import read_signatures
+from tilewright_release.targets import read_targets
+
+_ROOT = Path(__file__).resolve().parents[2]
+_COMPILER = _ROOT / "compiler" / "tilewright_compiler"
+_CONTRIBUTING = (_ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+_TESTS = _ROOT / "tests"
+
+
+def _stems(folder: Path, *without: str) -> list[str]:
+    stems = [path.stem for path in sorted(folder.glob("*.py")) if path.stem not in without]
+    assert stems, f"{folder} has no modules"
+    return [stem for stem in stems if stem != "__init__"]
+
+
+@pytest.mark.parametrize("recipe", ["operation", "pass", "kernel", "op", "target"])
+def test_there_is_a_recipe(recipe: str) -> None:
+    assert f"**{recipe[0].upper()}{recipe[1:]}" in _CONTRIBUTING
+
+
+@pytest.mark.parametrize("family", _stems(_COMPILER / "ir" / "ops", "spec"))
+def test_an_operation_family_is_in_every_stage(family: str) -> None:
+    assert (_COMPILER / "interpret" / "ops" / f"{family}.py").is_file()
+    emitter = {"reduction": "reduce"}.get(family, family)
+    assert (_COMPILER / "emit" / f"{emitter}.py").is_file()
+
+
+@pytest.mark.parametrize(
+    "family",
+    _stems(_COMPILER / "frontend" / "builtins", "arguments", "python", "registry", "types"),
+)
+def test_a_language_family_has_stub_and_lowering_of_one_name(family: str) -> None:
+    assert (_ROOT / "library" / "tilewright" / "language" / f"{family}.py").is_file()
+
+
+@pytest.mark.parametrize("name", _stems(_COMPILER / "passes", "assign_layouts"))
+def test_a_pass_is_a_file_a_function_and_an_item_of_the_list(name: str) -> None:
+    assert name in [run.__name__ for run in PASSES]
+
+
+@pytest.mark.parametrize("family", sorted({k.module.rpartition(".")[2] for k in library_kernels()}))
+def test_a_kernel_family_has_definition_signatures_and_tests(family: str) -> None:
+    callees = {
+        member.module.rpartition(".")[2]
+        for entry in read_signatures(Checkout(_ROOT))
+        for member in entry.kernel.closure()[1:]
+    }
+    declared = {entry.family for entry in read_signatures(Checkout(_ROOT))}
+    assert family in declared | callees
+    if family in declared:
+        assert (_ROOT / "library" / "tilewright" / "reference" / f"{family}.py").is_file()
+        assert (_ROOT / "prebuilt" / "signatures" / f"{family}.toml").is_file()
+
+
+def test_a_target_is_a_row_here_and_there() -> None:
+    rows = read_targets(_ROOT / "prebuilt" / "targets.toml").rows
+    assert {row.target for row in rows} == set(TARGETS)
