@@ -27,6 +27,7 @@ _TYPE_EXECUTABLE = 2
 _SYMBOL_FUNCTION = 2
 _BIND_GLOBAL = 1
 _SECTION_SYMBOLS = 2
+_SECTION_NO_BITS = 8
 
 # (EI_OSABI, EI_ABIVERSION) of ptxas 12.9: the first up to sm_90a, which drivers from r525 on load.
 _CONTAINER_12 = (0x33, 7)
@@ -105,6 +106,11 @@ def _read(data: bytes) -> CubinHeader:
         _SECTION.unpack_from(data, section_offset + index * _SECTION.size)
         for index in range(section_count)
     ]
+    program_end = head[10] + head[14] * head[15]
+    ends = [row[4] + row[5] for row in rows if row[1] != _SECTION_NO_BITS]
+    if max(program_end, *ends) > len(data):
+        msg = f"cubin is cut short: {len(data)} bytes of {max(program_end, *ends)}"
+        raise InternalCompilerError(msg)
     names_row = rows[names_index]
     sections = {_string(data, names_row[4] + row[0]): row for row in rows}
     entries = tuple(_entries(data, rows))
@@ -170,11 +176,7 @@ def _attributes(section: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _content(data: bytes, row: tuple[int, ...]) -> bytes:
-    content = data[row[4] : row[4] + row[5]]
-    if len(content) < row[5]:
-        msg = f"section at {row[4]} of {row[5]} bytes runs past the end of the file"
-        raise InternalCompilerError(msg)
-    return content
+    return data[row[4] : row[4] + row[5]]
 
 
 def _string(data: bytes, offset: int) -> str:

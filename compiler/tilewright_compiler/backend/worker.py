@@ -143,6 +143,11 @@ class WorkerPool:
         finally:
             self._put_back(worker)
 
+    @property
+    def idle(self) -> tuple[Worker, ...]:
+        """The workers that wait for work."""
+        return tuple(self._idle)
+
     def close(self) -> None:
         """End the idle workers; the pool can be used again."""
         with self._lock:

@@ -20,8 +20,6 @@ from tilewright_compiler.ir.types import PointerType, ScalarType, TileType
 from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.schedule.allocate_shared import allocate_shared
 
-_HINTS = {"cache": "", "eviction": ""}
-
 
 def _store_flat(builder: Builder, out: Value, value: Value, layout: LinearLayout) -> None:
     """Store a tile to contiguous memory."""
@@ -33,7 +31,7 @@ def _store_flat(builder: Builder, out: Value, value: Value, layout: LinearLayout
     pointers = builder.value("splat", [out], TileType((layout.size,), element, flat))
     moved = builder.value("addptr", [pointers, range_], pointers.type)
     row = builder.value("reshape", [value], TileType((layout.size,), ScalarType(dtype), flat))
-    builder.create("store", [moved, row], **_HINTS)
+    builder.create("store", [moved, row], cache="", eviction="")
 
 
 def _conversion(source: LinearLayout, target: LinearLayout, dtype: DType) -> Module:
