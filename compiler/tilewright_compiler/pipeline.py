@@ -36,8 +36,11 @@ from tilewright_compiler.snapshots import Phase, Snapshots
 from tilewright_compiler.toolchain import emitter_fingerprint, ptxas_id
 
 
+_DIGEST_BYTES = 32
+
+
 class Store(Protocol):
-    """A content cache. It may lose entries, and must not return bytes that were not put."""
+    """A content cache. It may lose or damage entries: they carry their sha256."""
 
     def get(self, key: str) -> bytes | None:
         """Return what was put under `key`, or None."""
@@ -130,7 +133,7 @@ def _check_shared_memory(kernel: Kernel, abi: LaunchAbi, target: Target) -> None
 def _ptx(module: Module, *, options: CompileOptions, store: Store | None, record: Snapshots) -> Ptx:
     flavor: PtxFlavor = BASELINE
     key = _key("ptx", print_module(module), emitter_fingerprint(), str(flavor), str(options))
-    found = None if store is None else store.get(key)
+    found = _get(store, key)
     if found is not None:
         record.cached("ptx")
         return parse_ptx(found.decode())
@@ -138,8 +141,7 @@ def _ptx(module: Module, *, options: CompileOptions, store: Store | None, record
         mlir = emit_module(module)
     with record.phase("ptx"):
         ptx = lower_to_ptx(mlir, flavor=flavor, options=options)
-    if store is not None:
-        store.put(key, ptx.text.encode())
+    _put(store, key, ptx.text.encode())
     return ptx
 
 
@@ -148,15 +150,28 @@ def _cubin(
 ) -> Cubin:
     name = f"ptxas {target}"
     key = _key("cubin", ptx.text, ptxas_id(), str(target), str(options))
-    found = None if store is None else store.get(key)
+    found = _get(store, key)
     if found is not None:
         record.cached(name)
         return _unpack_cubin(found, target)
     with record.phase(name):
         cubin = assemble(ptx, target, options=options)
-    if store is not None:
-        store.put(key, _pack_cubin(cubin))
+    _put(store, key, _pack_cubin(cubin))
     return cubin
+
+
+def _get(store: Store | None, key: str) -> bytes | None:
+    """Return what `_put` kept; None if it is not there, or not whole."""
+    sealed = None if store is None else store.get(key)
+    if sealed is None:
+        return None
+    digest, value = sealed[:_DIGEST_BYTES], sealed[_DIGEST_BYTES:]
+    return value if hashlib.sha256(value).digest() == digest else None
+
+
+def _put(store: Store | None, key: str, value: bytes) -> None:
+    if store is not None:
+        store.put(key, hashlib.sha256(value).digest() + value)
 
 
 def _key(*parts: str) -> str:
