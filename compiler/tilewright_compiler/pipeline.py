@@ -35,7 +35,6 @@ from tilewright_compiler.schedule.plan import schedule_module
 from tilewright_compiler.snapshots import Phase, Snapshots
 from tilewright_compiler.toolchain import emitter_fingerprint, ptxas_id
 
-
 _DIGEST_BYTES = 32
 
 

@@ -25,9 +25,12 @@ from tilewright.errors import (
 from tilewright.kernels.elementwise import add
 from tilewright.kernels.softmax import softmax, softmax_looped
 from tilewright.language.kernel import Kernel
-from tilewright_compiler import driver, pipeline
+from tilewright_compiler import pipeline
 from tilewright_compiler.capabilities import TARGETS
 from tilewright_compiler.driver import build_key, compile_kernel, interpret_kernel, show
+from tilewright_compiler.ir.core import Module
+from tilewright_compiler.options import CompileOptions
+from tilewright_compiler.schedule.plan import schedule_module
 from tilewright_compiler.snapshots import STAGES
 
 _SM_80 = Target(8, 0)
@@ -125,10 +128,8 @@ def test_other_bytes_in_the_store_are_not_returned() -> None:
 
 
 def test_too_much_shared_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    schedule = pipeline.schedule_module
-
-    def greedy(module: pipeline.Module) -> pipeline.Module:
-        scheduled = schedule(module)
+    def greedy(module: Module) -> Module:
+        scheduled = schedule_module(module)
         scheduled.attributes["shared_bytes"] = 120_000
         return scheduled
 
@@ -164,7 +165,7 @@ def test_fault_of_the_user_passes_unchanged(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_build_key_depends_on_target_and_options() -> None:
-    options = driver.CompileOptions(llvm_level=1)
+    options = CompileOptions(llvm_level=1)
     made = {
         build_key("a" * 64, _SM_80),
         build_key("a" * 64, None),
@@ -228,7 +229,8 @@ def test_softmax(
     )
     expected = np.zeros_like(x)
     names = [name for name, _ in signature.runtime]
-    arguments = dict(zip(names, [x, expected, *sizes], strict=True))
+    values: list[Array | float] = [x, expected, *sizes]
+    arguments = dict(zip(names, values, strict=True))
     interpret_kernel(kernel, signature, grid=grid, arguments=arguments)
     # Both compute in f32 and round once; sums are taken in another order.
     tolerance = {float32: 2e-6, float16: 1e-3, bfloat16: 8e-3}[dtype]
