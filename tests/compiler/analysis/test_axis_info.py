@@ -57,6 +57,7 @@ def test_every_claim_holds_of_a_run_through_two_operations(data: st.DataObject) 
     lines = [
         f"%lane = arange {{start = {start}, end = {start + extent}}} : tile<{extent}xi32>",
         f"%t0 = cast %lane : tile<{extent}x{first}>",
+        f"%w0 = cast %t0 : tile<{extent}x{last}>",
     ]
     for step in (1, 2):
         low, high = integer_limits(first)
@@ -238,3 +239,13 @@ def test_every_value_has_facts_and_the_module_is_unchanged() -> None:
     assert {value.name for value in facts} == {"n", "a", "b"}
     assert len(facts) == 3
     assert print_module(module) == text
+
+
+def test_run_longer_than_half_the_numbers_is_cut_where_it_wraps() -> None:
+    facts = facts_of("""
+      %lane = arange {start = 0, end = 512} : tile<512xi32>
+      %byte = cast %lane : tile<512xi8>
+      %wide = cast %byte : tile<512xi64>
+    """)
+    assert facts["byte"].contiguity == (512,)
+    assert facts["wide"].contiguity == (128,)
