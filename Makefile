@@ -14,8 +14,9 @@ interpreter := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_inf
 build_env := build/env-build
 build_python := $(build_env)/bin/python
 build_ready := $(build_env)/.ready-$(interpreter)-$(call digest,wheels/locks/dev.txt)
-native := pyproject.toml wheels/CMakeLists.txt wheels/bundle.cmake $(sort $(wildcard library/native/*.[ch]))
-installed := $(build_env)/.installed-$(call digest,$(native))
+tilewright := $(build_python) -m tilewright.cli.main
+native := wheels/CMakeLists.txt $(sort $(wildcard library/native/*.[ch]))
+launcher := build/launcher/.built-$(interpreter)-$(call digest,$(native))
 
 clean_env := build/env-clean
 clean_python := $(clean_env)/bin/python
@@ -24,8 +25,8 @@ clean_ready := $(clean_env)/.ready-$(interpreter)-$(call digest,wheels/locks/run
 help:  ## Say what there is to make
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
-wheel: $(installed) $(clean_ready)  ## Compile the bundle, build the wheel, check it, run the examples from it
-	$(build_env)/bin/tilewright dev build-wheel --python $(clean_python)
+wheel: $(launcher) $(clean_ready)  ## Compile the bundle, build the wheel, check it, run the examples from it
+	$(tilewright) dev build-wheel --python $(clean_python)
 	$(clean_python) -m pip install -q --no-index --no-deps --force-reinstall $$(ls -t dist/tilewright-*.whl | head -n 1)
 	@echo "== the examples, from the wheel, with no compiler and an empty PATH"
 	PATH=/nonexistent TILEWRIGHT_JIT=off $(CURDIR)/$(clean_python) -I examples/vecadd.py
@@ -34,7 +35,7 @@ wheel: $(installed) $(clean_ready)  ## Compile the bundle, build the wheel, chec
 test: lint  ## Lint, types, import rules and all tests
 	$(build_python) -m pytest -n 2 --dist loadgroup
 
-lint: $(installed)  ## Lint, types and import rules alone
+lint: $(launcher)  ## Lint, types and import rules alone
 	$(build_env)/bin/ruff check .
 	$(build_env)/bin/ruff format --check .
 	$(build_python) -m mypy
@@ -58,13 +59,20 @@ $(build_ready):
 	rm -rf $(build_env)
 	$(PYTHON) -m venv $(build_env)
 	$(build_python) -m pip install -q --disable-pip-version-check --require-hashes -r wheels/locks/dev.txt
+	@# The sources by their folders: an editable install would put its own finder before every test's path.
+	printf '%s\n' $(CURDIR)/library $(CURDIR)/compiler $(CURDIR)/release \
+		> $$($(build_python) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tilewright-checkout.pth
 	@touch $@
 
-# The checkout itself, editable, with the launcher compiled by zig: again when the C or its build changed.
-$(installed): $(build_ready)
-	@rm -f $(build_env)/.installed-*
-	CC="$(CURDIR)/$(build_python) -m ziglang cc" $(build_python) -m pip install -q --disable-pip-version-check \
-		--no-index --no-build-isolation --no-deps -e .
+# The launcher, in its place in the checkout: again when the C or its build changed.
+$(launcher): $(build_ready)
+	@rm -f build/launcher/.built-*
+	CC="$(CURDIR)/$(build_python) -m ziglang cc" $(build_env)/bin/cmake -S wheels -B build/launcher -G Ninja \
+		-D CMAKE_MAKE_PROGRAM=$(CURDIR)/$(build_env)/bin/ninja -D Python_EXECUTABLE=$(CURDIR)/$(build_python) \
+		--log-level=WARNING
+	$(build_env)/bin/cmake --build build/launcher
+	@# A process may have the old file mapped, so it gets a new one and not new bytes.
+	cp --remove-destination build/launcher/_launcher.abi3.so library/tilewright/runtime/
 	@touch $@
 
 $(clean_ready):

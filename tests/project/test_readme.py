@@ -53,9 +53,8 @@ def test_every_other_command_is_run_somewhere() -> None:
 
 
 def test_doctor_runs() -> None:
-    program = "import sys; from tilewright.cli.main import main; sys.exit(main(['doctor']))"
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-m", "tilewright.cli.main", "doctor"],
         env={"PYTHONPATH": ":".join(sys.path)},
         capture_output=True,
         text=True,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
@@ -17,8 +20,12 @@ from tilewright_release.checkout import Checkout
 pytestmark = pytest.mark.xdist_group("wheels")
 
 
-def _run(*command: str, folder: Path | None = None) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def _run(
+    *command: str, folder: Path | None = None, environment: dict[str, str] | None = None
+) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -95,3 +102,26 @@ def test_pip_install_works_without_a_bundle(bare_sources: Checkout, tmp_path: Pa
     assert Path(package) == tmp_path / "tilewright" / "__init__.py"
     assert Path(launcher).parent == tmp_path / "tilewright" / "runtime"
     assert count == "0"
+
+
+def test_an_editable_install_finds_sources_launcher_and_bundle(
+    small_bundle: Path, bare_sources: Checkout, tmp_path: Path
+) -> None:
+    shutil.copytree(bare_sources.root, tmp_path / "checkout")
+    venv.create(tmp_path / "environment", with_pip=True)
+    python = str(tmp_path / "environment" / "bin" / "python")
+    tools = {"PYTHONPATH": ":".join(sys.path), "PATH": os.defpath}
+    pip = (python, "-m", "pip", "install", "-q", "--no-index", "--no-deps")
+    checkout = tmp_path / "checkout"
+    _run(*pip, "--no-build-isolation", "-e", str(checkout), environment=tools)
+    shutil.copytree(small_bundle, checkout / "build" / "bundle")
+    program = (
+        "import sys\n"
+        f"sys.path += {[path for path in sys.path if path.endswith('site-packages')]!r}\n"
+        "import tilewright, tilewright.runtime._launcher, tilewright_release\n"
+        "from tilewright.runtime.store import bundles\n"
+        "print(tilewright.__file__, *[bundle.folder for bundle in bundles()])\n"
+    )
+    package, folder = _run(python, "-I", "-c", program, folder=tmp_path).split()
+    assert Path(package) == checkout / "library" / "tilewright" / "__init__.py"
+    assert Path(folder) == checkout / "build" / "bundle"

@@ -64,3 +64,7 @@ def _dev(words: list[str]) -> int:
         msg = "`tilewright dev` needs the package tilewright_release, which is not installed"
         raise ToolchainError(msg) from error
     return release_main(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
