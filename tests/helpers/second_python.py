@@ -20,14 +20,14 @@ def other_pythons() -> tuple[tuple[str, str], ...]:
     """
     named = os.environ.get(VARIABLE)
     if named:
-        version = _version(named)
-        assert version is not None, f"{VARIABLE}={named} is no Python that runs"
-        return ((version, named),)
+        answer = _ask(named)
+        assert answer is not None, f"{VARIABLE}={named} is no Python that runs"
+        return (answer,)
     found: dict[str, str] = {}
     for candidate in _candidates():
-        version = _version(candidate)
-        if version is not None and version != _own():
-            found.setdefault(version, candidate)
+        answer = _ask(candidate)
+        if answer is not None and answer[0] != _own():
+            found.setdefault(*answer)
     return tuple(sorted(found.items()))
 
 
@@ -43,8 +43,17 @@ def _own() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _version(python: str) -> str | None:
-    """Return a Python's version, or None if it does not run (a pyenv shim) or is too old for us."""
-    code = "import sys; assert sys.version_info >= (3, 11); print('%d.%d' % sys.version_info[:2])"
+def _ask(python: str) -> tuple[str, str] | None:
+    """Return a Python's version and program, or None if it does not run or is too old for us.
+
+    The program differs from `python` for a pyenv shim, which would need a PATH to run.
+    """
+    code = (
+        "import sys; assert sys.version_info >= (3, 11); "
+        "print('%d.%d' % sys.version_info[:2], sys.executable)"
+    )
     result = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
-    return result.stdout.strip() if result.returncode == 0 else None
+    if result.returncode != 0:
+        return None
+    version, _, program = result.stdout.strip().partition(" ")
+    return version, program
