@@ -1,4 +1,4 @@
-"""`python -m benchmarks run SUITE --out DIR` measures; `python -m benchmarks gate` judges recorded results.
+"""`python -m benchmarks run SUITE` measures; `python -m benchmarks gate` judges recorded results.
 
 run SUITE [--out DIR]      check, then time one suite on this machine's GPU; writes DIR/SUITE.json
 gate [--results DIR]       compare recorded results with goals.toml; exit code 0 is pass

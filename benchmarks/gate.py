@@ -1,7 +1,7 @@
 """The gate: recorded results against `goals.toml`.
 
-A goal is judged when results of its suite are recorded; a suite without results fails unless no case of it
-exists yet (`PENDING`, with the reason). Each rule says which rows it reads and how.
+A goal is judged when results of its suite are recorded; a suite without results fails unless no
+case of it exists yet (`PENDING`, with the reason). Each rule says which rows it reads and how.
 """
 
 from __future__ import annotations

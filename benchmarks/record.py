@@ -1,4 +1,4 @@
-"""Result rows and their files: `results/<gpu>/<suite>.json`, one row a case, never a figure by hand."""
+"""Result rows and their files: `results/<gpu>/<suite>.json`, a row a case, no figure by hand."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case. `ours` and `baselines` are medians in `unit`; `ratios` are medians of per-round ratios.
+    """One case. `ours` and `baselines` are medians in `unit`, `ratios` medians of per-round ratios.
 
-    A ratio is above 1 where ours is better, whatever `better` says. `err` holds the largest error relative to
-    the fp64 result's largest value.
+    A ratio is above 1 where ours is better, whatever `better` says. `err` holds the largest error
+    relative to the fp64 result's largest value.
     """
 
     case: str

@@ -1,4 +1,4 @@
-"""How a figure is taken: contenders interleaved over rounds, device time by events, host time by the clock."""
+"""How a figure is taken: rounds of interleaved contenders, device time by events, host by clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Timing:
 
 
 def device_ms(contenders: dict[str, Contender], *, target_ms: float = 20.0) -> Timing:
-    """Time device work in milliseconds a call; each round spends about `target_ms` on each contender."""
+    """Time device work in milliseconds a call; a round spends about `target_ms` on each contender."""
     repeats = {}
     for name, call in contenders.items():
         for _ in range(3):

@@ -1,6 +1,7 @@
 """Row softmax with a kernel of your own, on a matrix whose rows lie apart in memory.
 
-`tilewright.softmax` takes any width and shape; this kernel shows the idea on rows of up to `BLOCK` columns.
+`tilewright.softmax` takes any width and shape; this kernel shows the idea on rows of up to `BLOCK`
+columns.
 """
 
 from __future__ import annotations
@@ -39,9 +40,8 @@ def main() -> None:
     exact /= exact.sum(axis=1, keepdims=True)
     for line in tw.resolved():
         print(line)
-    print(
-        f"softmax: {rows} x {columns}, largest error against NumPy {np.abs(result - exact).max():.1e}"
-    )
+    error = np.abs(result - exact).max()
+    print(f"softmax: {rows} x {columns}, largest error against NumPy {error:.1e}")
 
 
 if __name__ == "__main__":

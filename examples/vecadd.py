@@ -1,7 +1,7 @@
 """Add two vectors with a kernel of your own: on the GPU if there is one, else in the interpreter.
 
-The wheel holds a compiled form of this very kernel: it is found by what the source says, not by where the
-file lies, so a copy of this file runs without a compiler too.
+The wheel holds a compiled form of this very kernel: it is found by what the source says, not by
+where the file lies, so a copy of this file runs without a compiler too.
 """
 
 from __future__ import annotations

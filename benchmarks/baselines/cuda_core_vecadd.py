@@ -1,4 +1,4 @@
-"""A launch of our own cubin through NVIDIA's cuda.core: what careful host code without specialization costs."""
+"""A launch of our own cubin through NVIDIA's cuda.core: what careful host code costs, unspecialized."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import triton.language as tl
 
 @triton.jit
 def vecadd(x, y, out, n, BLOCK: tl.constexpr):
+    """Write x + y to out."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     tl.store(

@@ -1,7 +1,7 @@
 """Suite `coldstart`: a fresh process to its first checked result, ours against torch with Triton.
 
-Every round starts new processes and interleaves the contenders. The clock is the system's wall clock, read
-by the parent before it starts the child and by the child where the program says `MARK`.
+Every round starts new processes and interleaves the contenders. The clock is the system's wall
+clock, read by the parent before it starts the child and by the child where the program says `MARK`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-import tilewright
 from benchmarks.record import Row
+
+import tilewright
 
 ROUNDS = 7
 

@@ -34,7 +34,7 @@ SIDES = [
 def run(
     side: str, operation: Operation, *inputs: HostArray, out: HostArray, **options: Any
 ) -> HostArray:
-    """Run `operation(*inputs, out=...)` with `out` poisoned; return a NumPy copy of what it wrote."""
+    """Run `operation(*inputs, out=...)` with `out` poisoned; return a copy of what it wrote."""
     if side == "host":
         operation(*inputs, out=out, **options)
         return out

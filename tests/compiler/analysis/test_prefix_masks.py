@@ -1,4 +1,4 @@
-"""Runs in which a mask is said to be a prefix are ones, on random programs; and the common masks are."""
+"""Masks said to be prefixes are prefixes, on random programs; and the common masks are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row kernels against fp64 oracles: every configuration, widths around each, strides, special values."""
+"""Row kernels against fp64 oracles: every configuration, widths around each, special values."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tilewright.reference import softmax as softmax_reference
 from tilewright.tensor import rows
 from tilewright.tensor.configurations import ROWS, ROWS_LOOPED
 
-# One width inside each configuration, odd ones, the edges of a tile, and rows that are walked in chunks.
+# One width inside each configuration, odd ones, the edges of a tile, and rows walked in chunks.
 WIDTHS = [1, 2, 31, 100, 128, 129, 511, 1000, 1025, 2049, 4099, 8193, 16384, 16385, 20001]
 
 
 def close(found: HostArray, expected: Any, *, roundings: float, dtype: str, scale: float) -> None:
-    """Compare at one rounding of the type plus `roundings` units of f32 times the largest magnitude involved."""
+    """Compare at one rounding of the type plus `roundings` f32 units of the largest magnitude."""
     exact = np.asarray(expected, np.float64)
     error = np.abs(found.astype(np.float64) - exact)
     limit = 1.01 * ROUNDOFF[dtype] * np.abs(exact) + roundings * ROUNDOFF["f32"] * scale
