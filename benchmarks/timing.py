@@ -34,7 +34,7 @@ class Timing:
 
 
 def device_ms(contenders: dict[str, Contender], *, target_ms: float = 20.0) -> Timing:
-    """Time device work in milliseconds a call; a round spends about `target_ms` on each contender."""
+    """Time device work in ms a call; a round spends about `target_ms` on each contender."""
     repeats = {}
     for name, call in contenders.items():
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""A launch of our own cubin through NVIDIA's cuda.core: what careful host code costs, unspecialized."""
+"""A launch of our own cubin through NVIDIA's cuda.core: what careful, unspecialized code costs."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ ELEMENTWISE_TALL = Configuration(32, 32, 4)
 
 
 def rows_configuration(columns: int) -> Configuration | None:
-    """Return the one-pass configuration for rows of that width, None if they must be looped over."""
+    """Return the one-pass configuration for rows of that width, None if they must be looped."""
     for configuration in ROWS:
         if columns <= configuration.block_n:
             return configuration
