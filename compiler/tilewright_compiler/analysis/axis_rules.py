@@ -445,5 +445,6 @@ _RULES: dict[str, Rule] = {
     "bitcast": _bitcast,
     "addptr": _addptr,
     "fma": _elementwise,
+    "fdiv": _elementwise,
     **dict.fromkeys(UNARY, _elementwise),
 }

@@ -15,6 +15,7 @@ from tilewright_compiler.passes.dce import dce
 from tilewright_compiler.passes.fold import fold
 from tilewright_compiler.passes.inline import inline
 from tilewright_compiler.passes.licm import licm
+from tilewright_compiler.passes.narrow_comparisons import narrow_comparisons
 
 __all__ = ["PASSES", "Pass", "optimize"]
 
@@ -24,6 +25,7 @@ PASSES: tuple[Pass, ...] = (
     inline,  # first: the others look at one function at a time
     fold,  # decides branches on constexpr arguments before their contents cost anything
     cse,  # after fold, which makes equal constants out of different expressions
+    narrow_comparisons,  # after cse, which shares what it looks at; licm moves its scalars
     licm,  # after cse: of two equal operations only the visible one is left to move
     cse,  # what two loops had each to themselves now stands in one block
     dce,  # last: removes what the others left without users

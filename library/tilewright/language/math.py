@@ -25,7 +25,7 @@ def exp(x: Operand) -> Tile:
 
 @operation
 def exp2(x: Operand) -> Tile:
-    """Return `2 ** x`, 4 ulp."""
+    """Return `2 ** x`, 4 ulp; 0 where that is subnormal."""
     outside_kernel(exp2)
 
 
@@ -109,7 +109,11 @@ def fma(x: Operand, y: Operand, z: Operand) -> Tile:
 
 @operation
 def fdiv(x: Operand, y: Operand) -> Tile:
-    """Return the float quotient `x / y` by IEEE division, exact; the same as `/`."""
+    """Return the approximate float quotient `x / y`; `/` is the correctly rounded one.
+
+    In f32 within 2 units in the last place for `2**-126 <= |y| <= 2**126`; beyond, and where an
+    operand or the result is subnormal, the result may be 0. f64 is divided exactly.
+    """
     outside_kernel(fdiv)
 
 

@@ -1,8 +1,9 @@
-"""What a tensor operation needs of its arrays, host or device: geometry, broadcasting, pieces, outputs."""
+"""What a tensor operation needs of its arrays, host or device: geometry, pieces, outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
 
@@ -12,20 +13,21 @@ from tilewright.abi.dtypes import DType
 from tilewright.abi.numpy_types import from_numpy, to_numpy
 from tilewright.errors import ArgumentError
 from tilewright.runtime.memory import DeviceArray, as_device_array, empty
-from tilewright.tensor.strides import (
-    IndexSpace,
-    Shape,
-    Strides,
-    broadcast_strides,
-    collapse,
-    pad,
-)
+from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 
 Array = np.ndarray[Any, np.dtype[Any]] | DeviceArray
 
 
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An array with the `strides`, in elements, by which an operation's index space walks it."""
+
+    array: Array
+    strides: Strides
+
+
 def as_array(value: object, *, name: str) -> Array:
-    """Return a NumPy array or our own view of a device array; raises ArgumentError for anything else."""
+    """Return a NumPy array or our view of a device array; raises ArgumentError for the rest."""
     if isinstance(value, np.ndarray | DeviceArray):
         return value
     return as_device_array(value, name=name)
@@ -43,21 +45,6 @@ def strides_of(array: Array) -> Strides:
     return tuple(stride // array.itemsize for stride in array.strides)
 
 
-def broadcast_to(array: Array, shape: Shape) -> Array:
-    """Return a view of `shape` whose repeated axes have stride 0."""
-    if isinstance(array, DeviceArray):
-        return array.view(shape, broadcast_strides(array.shape, array.strides, shape))
-    return np.broadcast_to(array, shape)
-
-
-def repeat_last(array: Array, extent: int) -> Array:
-    """Return a writable view with one more axis of that extent and stride 0: a row's result, seen from the row."""
-    shape = (*array.shape, extent)
-    if isinstance(array, DeviceArray):
-        return array.view(shape, (*array.strides, 0))
-    return np.lib.stride_tricks.as_strided(array, shape, (*array.strides, 0))
-
-
 def check_same_dtype(arrays: dict[str, Array]) -> None:
     """Raise ArgumentError unless all arrays have one dtype and lie on one side."""
     dtypes = {name: dtype_of(array) for name, array in arrays.items()}
@@ -72,11 +59,11 @@ def check_same_dtype(arrays: dict[str, Array]) -> None:
 
 
 def output(out: object | None, shape: Shape, like: Array) -> Array:
-    """Return `out` after checking it, or a new array of `shape` on the side and with the dtype of `like`."""
+    """Return `out` after checking it, or a new array with the side and dtype of `like`."""
     if out is not None:
         array = as_array(out, name="out")
-        if tuple(array.shape) != shape:
-            msg = f"out has shape {tuple(array.shape)}, the result has {shape}"
+        if array.shape != shape:
+            msg = f"out has shape {array.shape}, the result has {shape}"
             raise ArgumentError(msg)
         check_same_dtype({"out": array, "input": like})
         return array
@@ -86,19 +73,28 @@ def output(out: object | None, shape: Shape, like: Array) -> Array:
 
 
 def pieces(
-    arrays: tuple[Array, ...], *, rank: int, keep_last: bool = False
+    shape: Shape, operands: tuple[Operand, ...], *, rank: int, keep_last: bool = False
 ) -> Iterator[tuple[tuple[Array, ...], IndexSpace]]:
-    """Cut arrays of one shape into pieces that collapse to `rank` axes; most arrays are one piece.
+    """Cut an index space into pieces that collapse to `rank` axes; most spaces are one piece.
 
-    Yields each piece's arrays (only their first element's address matters) with its index space.
+    Yields each piece's arrays (of which only the first element's address matters) with its space.
     """
-    shape = tuple(arrays[0].shape)
-    space = collapse(IndexSpace(shape, tuple(map(strides_of, arrays))), keep_last=keep_last)
-    if prod(space.sizes[:-1] if keep_last else space.sizes) == 0:
+    space = collapsed(shape, tuple(o.strides for o in operands), rank=rank, keep_last=keep_last)
+    if space is not None:
+        if prod(space.sizes[:-1] if keep_last else space.sizes):
+            yield tuple(operand.array for operand in operands), space
         return
-    if len(space.sizes) <= rank:
-        yield arrays, pad(space, rank)
-        return
+    views = tuple(_view(operand, shape) for operand in operands)
     for index in range(shape[0]):
-        inner = tuple(cast("Array", array[index]) for array in arrays)
-        yield from pieces(inner, rank=rank, keep_last=keep_last)
+        inner = tuple(
+            Operand(cast("Array", view[index]), operand.strides[1:])
+            for view, operand in zip(views, operands, strict=True)
+        )
+        yield from pieces(shape[1:], inner, rank=rank, keep_last=keep_last)
+
+
+def _view(operand: Operand, shape: Shape) -> Array:
+    array, strides = operand.array, operand.strides
+    if isinstance(array, DeviceArray):
+        return array.view(shape, strides)
+    return np.lib.stride_tricks.as_strided(array, shape, [s * array.itemsize for s in strides])

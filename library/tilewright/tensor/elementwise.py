@@ -5,29 +5,32 @@ NumPy arrays run in the interpreter, device arrays on the GPU; the kernel is the
 
 from __future__ import annotations
 
+from itertools import chain
+
 from tilewright.kernels import elementwise as kernels
 from tilewright.language.kernel import Kernel
 from tilewright.tensor.arrays import (
     Array,
+    Operand,
     as_array,
-    broadcast_to,
     check_same_dtype,
     output,
     pieces,
+    strides_of,
 )
 from tilewright.tensor.configurations import elementwise_configuration
-from tilewright.tensor.strides import broadcast_shape
+from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
 
 _GRID_HEIGHT = 65535  # the highest grid that CUDA allows along axes 1 and 2
 
 
 def add(x: object, y: object, *, out: object | None = None) -> Array:
-    """Return `x + y` with NumPy broadcasting. Arrays have one dtype; raises ArgumentError otherwise."""
+    """Return `x + y` with NumPy broadcasting; raises ArgumentError unless both have one dtype."""
     return _binary(kernels.add, x, y, out)
 
 
 def mul(x: object, y: object, *, out: object | None = None) -> Array:
-    """Return `x * y` with NumPy broadcasting. Arrays have one dtype; raises ArgumentError otherwise."""
+    """Return `x * y` with NumPy broadcasting; raises ArgumentError unless both have one dtype."""
     return _binary(kernels.mul, x, y, out)
 
 
@@ -44,21 +47,24 @@ def gelu(x: object, *, out: object | None = None) -> Array:
 def _binary(kernel: Kernel, x: object, y: object, out: object | None) -> Array:
     left, right = as_array(x, name="x"), as_array(y, name="y")
     check_same_dtype({"x": left, "y": right})
-    shape = broadcast_shape(tuple(left.shape), tuple(right.shape))
+    shape = broadcast_shape(left.shape, right.shape)
     result = output(out, shape, left)
-    _launch(kernel, (broadcast_to(left, shape), broadcast_to(right, shape), result))
+    _launch(kernel, shape, (left, right, result))
     return result
 
 
 def _unary(kernel: Kernel, x: object, out: object | None) -> Array:
     array = as_array(x, name="x")
-    result = output(out, tuple(array.shape), array)
-    _launch(kernel, (array, result))
+    result = output(out, array.shape, array)
+    _launch(kernel, array.shape, (array, result))
     return result
 
 
-def _launch(kernel: Kernel, arrays: tuple[Array, ...]) -> None:
-    for operands, space in pieces(arrays, rank=4):
+def _launch(kernel: Kernel, shape: Shape, arrays: tuple[Array, ...]) -> None:
+    operands = tuple(
+        Operand(array, broadcast_strides(array.shape, strides_of(array), shape)) for array in arrays
+    )
+    for pointers, space in pieces(shape, operands, rank=4):
         configuration = elementwise_configuration(space.sizes[3])
         rows = space.sizes[0] * space.sizes[1] * space.sizes[2]
         grid = (
@@ -66,9 +72,9 @@ def _launch(kernel: Kernel, arrays: tuple[Array, ...]) -> None:
             min(-(-rows // configuration.block_m), _GRID_HEIGHT),
         )
         kernel[grid](
-            *operands,
+            *pointers,
             *space.sizes,
-            *(stride for strides in space.strides for stride in strides),
+            *chain.from_iterable(space.strides),
             BLOCK_M=configuration.block_m,
             BLOCK_N=configuration.block_n,
             num_warps=configuration.num_warps,

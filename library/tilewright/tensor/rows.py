@@ -1,4 +1,4 @@
-"""Operations along the last axis: softmax, layer norm, sum, maximum. Any width, shape and strides."""
+"""Operations along the last axis: softmax, layer norm, sum, maximum; any width and strides."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from tilewright.kernels import softmax as softmax_kernels
 from tilewright.language.kernel import Kernel
 from tilewright.tensor.arrays import (
     Array,
+    Operand,
     as_array,
     check_same_dtype,
     output,
     pieces,
-    repeat_last,
     strides_of,
 )
 from tilewright.tensor.configurations import ROWS_LOOPED, rows_configuration
+from tilewright.tensor.strides import Shape
 
 
 def softmax(x: object, *, out: object | None = None) -> Array:
     """Return the softmax over the last axis of `x` `[..., columns]`, see `reference.softmax`."""
     array = _with_rows(x)
-    result = output(out, tuple(array.shape), array)
-    _launch(softmax_kernels.softmax, softmax_kernels.softmax_looped, (array, result))
+    result = output(out, array.shape, array)
+    operands = (Operand(array, strides_of(array)), Operand(result, strides_of(result)))
+    _launch(softmax_kernels.softmax, softmax_kernels.softmax_looped, array.shape, operands)
     return result
 
 
@@ -34,12 +36,12 @@ def layer_norm(
     eps: float = 1e-5,
     out: object | None = None,
 ) -> Array:
-    """Return `(x - mean) / sqrt(var + eps) * weight + bias` over the last axis of `x` `[..., columns]`.
+    """Return `(x - mean) / sqrt(var + eps) * weight + bias`, statistics over the last axis of `x`.
 
-    `weight` and `bias` are `[columns]`, contiguous, of the dtype of `x`.
+    `x` is `[..., columns]`, `weight` and `bias` `[columns]`, contiguous, of the dtype of `x`.
     """
     array = _with_rows(x)
-    result = output(out, tuple(array.shape), array)
+    result = output(out, array.shape, array)
     columns = array.shape[-1]
     parameters = {"weight": weight, "bias": bias}
     given: dict[str, Array] = {}
@@ -48,13 +50,14 @@ def layer_norm(
             continue
         given[name] = as_array(parameter, name=name)
         check_same_dtype({"x": array, name: given[name]})
-        if tuple(given[name].shape) != (columns,) or strides_of(given[name]) not in ((1,), (0,)):
-            msg = f"{name} must be contiguous of shape ({columns},), got shape {tuple(given[name].shape)}"
+        if given[name].shape != (columns,) or strides_of(given[name]) not in ((1,), (0,)):
+            msg = f"{name} must be contiguous of shape ({columns},), got shape {given[name].shape}"
             raise ArgumentError(msg)
     _launch(
         norm.layer_norm,
         norm.layer_norm_looped,
-        (array, result),
+        array.shape,
+        (Operand(array, strides_of(array)), Operand(result, strides_of(result))),
         # What is absent is never read; the result's address keeps the pointer valid.
         between=(given.get("weight", result), given.get("bias", result)),
         after=(int("weight" in given), int("bias" in given), float(eps)),
@@ -62,19 +65,19 @@ def layer_norm(
     return result
 
 
-def sum(x: object, *, out: object | None = None) -> Array:  # noqa: A001  # the operation's name
+def sum(x: object, *, out: object | None = None) -> Array:  # the operation's name
     """Return the sum over the last axis of `x` `[..., columns]`; an empty row gives 0."""
     return _reduce(reduce.sum_rows, reduce.sum_rows_looped, _with_rows(x), out)
 
 
-def max(x: object, *, out: object | None = None) -> Array:  # noqa: A001  # the operation's name
+def max(x: object, *, out: object | None = None) -> Array:  # the operation's name
     """Return the maximum over the last axis of `x` `[..., columns]`; NaN if any element is NaN.
 
     Raises ArgumentError for an empty last axis, which has no maximum.
     """
     array = _with_rows(x)
     if array.shape[-1] == 0:
-        msg = f"maximum over an empty axis: x has shape {tuple(array.shape)}"
+        msg = f"maximum over an empty axis: x has shape {array.shape}"
         raise ArgumentError(msg)
     return _reduce(reduce.max_rows, reduce.max_rows_looped, array, out)
 
@@ -88,21 +91,24 @@ def _with_rows(x: object) -> Array:
 
 
 def _reduce(kernel: Kernel, looped: Kernel, array: Array, out: object | None) -> Array:
-    result = output(out, tuple(array.shape[:-1]), array)
-    _launch(kernel, looped, (array, repeat_last(result, array.shape[-1])), out_strides=2)
+    result = output(out, array.shape[:-1], array)
+    # Seen from the index space of the input, the result is repeated along the last axis.
+    operands = (Operand(array, strides_of(array)), Operand(result, (*strides_of(result), 0)))
+    _launch(kernel, looped, array.shape, operands, out_strides=2)
     return result
 
 
 def _launch(
     kernel: Kernel,
     looped: Kernel,
-    arrays: tuple[Array, Array],
+    shape: Shape,
+    operands: tuple[Operand, Operand],
     *,
     between: tuple[Array, ...] = (),
     after: tuple[int | float, ...] = (),
     out_strides: int = 3,
 ) -> None:
-    for (x, out), space in pieces(arrays, rank=3, keep_last=True):
+    for (x, out), space in pieces(shape, operands, rank=3, keep_last=True):
         rows, columns = space.sizes[0] * space.sizes[1], space.sizes[2]
         configuration = rows_configuration(columns)
         strides = (*space.strides[0], *space.strides[1][:out_strides])

@@ -1,13 +1,14 @@
 """Shapes and strides as kernels want them: broadcast, then collapsed to few axes. Pure arithmetic.
 
-Strides count elements. Axes of extent 1 get stride 0, so that the alignment of a stride nobody walks cannot
-push a launch off the fast specialization.
+Strides count elements. Axes of extent 1 get stride 0, so that the alignment of a stride nobody
+walks cannot push a launch off the fast specialization.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from tilewright.errors import ArgumentError
@@ -29,6 +30,7 @@ class IndexSpace:
         return prod(self.sizes)
 
 
+@lru_cache(maxsize=4096)
 def broadcast_shape(*shapes: Shape) -> Shape:
     """Return the common shape by NumPy's rule; raises ArgumentError naming the shapes."""
     rank = max((len(shape) for shape in shapes), default=0)
@@ -43,6 +45,7 @@ def broadcast_shape(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
+@lru_cache(maxsize=4096)
 def broadcast_strides(shape: Shape, strides: Strides, target: Shape) -> Strides:
     """Return strides over `target` of an array of `shape`: 0 along every axis that is repeated."""
     missing = len(target) - len(shape)
@@ -54,8 +57,8 @@ def broadcast_strides(shape: Shape, strides: Strides, target: Shape) -> Strides:
 def collapse(space: IndexSpace, *, keep_last: bool = False) -> IndexSpace:
     """Drop axes of extent 1 and merge neighbours that every operand walks with one stride.
 
-    The order of elements is kept. With `keep_last` the last axis stays an axis of its own, for kernels that
-    reduce along it.
+    The order of elements is kept. With `keep_last` the last axis stays an axis of its own, for
+    kernels that reduce along it.
     """
     sizes: list[int] = []
     strides: list[list[int]] = []  # per kept axis, one stride an operand
@@ -85,6 +88,18 @@ def pad(space: IndexSpace, rank: int) -> IndexSpace:
         (1,) * missing + space.sizes,
         tuple((0,) * missing + strides for strides in space.strides),
     )
+
+
+@lru_cache(maxsize=4096)
+def collapsed(
+    shape: Shape, strides: tuple[Strides, ...], *, rank: int, keep_last: bool
+) -> IndexSpace | None:
+    """Return the space collapsed and padded to `rank` axes, None if it has more.
+
+    Remembered, because a program launches few geometries many times.
+    """
+    space = collapse(IndexSpace(shape, strides), keep_last=keep_last)
+    return pad(space, rank) if len(space.sizes) <= rank else None
 
 
 def _continues(outer: Sequence[int], inner: Sequence[int], inner_extent: int) -> bool:

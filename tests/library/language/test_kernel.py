@@ -220,7 +220,14 @@ def test_source_files_are_those_of_the_closure_once() -> None:
     from tilewright.kernels import norm, rows
 
     assert norm.layer_norm.closure()[0] is norm.layer_norm
-    assert set(norm.layer_norm.closure()) == {norm.layer_norm, norm.affine, rows.row_offsets}
+    assert set(norm.layer_norm.closure()) == {
+        norm.layer_norm,
+        norm.parameter,
+        rows.row_offsets,
+        rows.row_widths,
+        rows.load_row,
+        rows.store_row,
+    }
     files = norm.layer_norm.source_files()
     assert sorted(path.name for path in files) == ["norm.py", "rows.py"]
     assert all(path.is_file() for path in files)

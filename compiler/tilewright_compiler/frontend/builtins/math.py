@@ -84,9 +84,11 @@ def fma(scope: Scope, x: Operand, y: Operand, z: Operand) -> Operand:
 
 @implements(tl.fdiv)
 def fdiv(scope: Scope, x: Operand, y: Operand) -> Operand:
-    """Build `x / y`."""
-    common_dtype((x, y), "tl.fdiv")
-    return operators.binary(scope, "/", x, y)
+    """Build the approximate quotient."""
+    dtype = common_dtype((x, y), "tl.fdiv")
+    return operators.elementwise(
+        scope, "fdiv", (x, y), dtype if dtype.is_float else float32, "tl.fdiv"
+    )
 
 
 @implements(tl.maximum)

@@ -20,4 +20,12 @@ def _fma(operation: Operation, operands: Operands, _batch: Batch) -> Array:
     return numerics.fma(left, right, addend, element_dtype(operation.result.type))
 
 
-COMPUTE: dict[str, Compute] = {**dict.fromkeys(UNARY, _unary), "fma": _fma}
+def _fdiv(operation: Operation, operands: Operands, _batch: Batch) -> Array:
+    return numerics.binary("div", *operands, element_dtype(operation.result.type))
+
+
+COMPUTE: dict[str, Compute] = {
+    **dict.fromkeys(UNARY, _unary),
+    "fma": _fma,
+    "fdiv": _fdiv,
+}

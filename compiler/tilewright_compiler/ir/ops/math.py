@@ -1,9 +1,10 @@
 """Elementwise functions of floats. f16 and bf16 are computed in f32 and rounded once.
 
 `exp exp2 log log2 sqrt rsqrt sin cos tanh erf floor ceil` take and give one float type;
-`fma(a, b, c)` is `a * b + c` rounded once. Accuracy in f32: sqrt, floor, ceil and fma exact to
-rounding, the others within 4 units in the last place of the correctly rounded result (sin and cos
-for arguments below 1e5).
+`fma(a, b, c)` is `a * b + c` rounded once; `fdiv(a, b)` is an approximate quotient (`div` is the
+exact one). Accuracy in f32: sqrt, floor, ceil and fma exact to rounding, the others within 4 units
+in the last place of the correctly rounded result (sin and cos for arguments below 1e5, fdiv for
+divisors from 2^-126 to 2^126); exp2 and fdiv may give 0 for a subnormal result.
 """
 
 from __future__ import annotations
@@ -27,4 +28,5 @@ def _verify(operation: Operation) -> str | None:
 SPECS = (
     *(OperationSpec(name, (1, 1), verify=_verify) for name in UNARY),
     OperationSpec("fma", (3, 3), verify=_verify),
+    OperationSpec("fdiv", (2, 2), verify=_verify),
 )
