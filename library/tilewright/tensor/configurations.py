@@ -1,8 +1,8 @@
 """Which configuration of a kernel serves which width; the bundle carries exactly these.
 
-The figures are the shapes at which one program keeps at most 16 elements a lane in registers:
-enough bytes in flight to fill the memory system, few enough registers for many programs on a
-multiprocessor. `prebuilt/signatures` declares the same configurations, and a test compares the two.
+The figures were timed on an H200 (docs/perf-notes/rowops.md): 32 elements a lane for rows, of which
+softmax, layer norm and reductions want the same, and 8 for elementwise tiles.
+`prebuilt/signatures` declares the same configurations, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ class Configuration:
 
 # One program holds whole rows: the first entry with block_n >= columns serves.
 ROWS: tuple[Configuration, ...] = (
-    Configuration(4, 128, 1),
-    Configuration(1, 512, 1),
-    Configuration(1, 1024, 2),
-    Configuration(1, 2048, 4),
-    Configuration(1, 4096, 8),
-    Configuration(1, 8192, 16),
+    Configuration(16, 128, 4),
+    Configuration(4, 512, 4),
+    Configuration(2, 1024, 4),
+    Configuration(1, 2048, 2),
+    Configuration(1, 4096, 4),
+    Configuration(1, 8192, 8),
+    Configuration(1, 16384, 16),
 )
+
+# Weight and bias take registers: the widest tile would spill in its general form.
+ROWS_WITH_PARAMETERS = ROWS[:-1]
 
 # Wider rows are walked in chunks by one program.
 ROWS_LOOPED = Configuration(1, 4096, 8)
@@ -37,9 +41,11 @@ ELEMENTWISE_WIDE = Configuration(1, 1024, 4)
 ELEMENTWISE_TALL = Configuration(32, 32, 4)
 
 
-def rows_configuration(columns: int) -> Configuration | None:
-    """Return the one-pass configuration for rows of that width, None if they must be looped."""
-    for configuration in ROWS:
+def rows_configuration(
+    columns: int, table: tuple[Configuration, ...] = ROWS
+) -> Configuration | None:
+    """Return the one-pass configuration for rows of that width, None when they must be looped."""
+    for configuration in table:
         if columns <= configuration.block_n:
             return configuration
     return None

@@ -15,7 +15,13 @@ from tilewright.tensor.arrays import (
     pieces,
     strides_of,
 )
-from tilewright.tensor.configurations import ROWS_LOOPED, rows_configuration
+from tilewright.tensor.configurations import (
+    ROWS,
+    ROWS_LOOPED,
+    ROWS_WITH_PARAMETERS,
+    Configuration,
+    rows_configuration,
+)
 from tilewright.tensor.strides import Shape
 
 
@@ -61,6 +67,7 @@ def layer_norm(
         # What is absent is never read; the result's address keeps the pointer valid.
         between=(given.get("weight", result), given.get("bias", result)),
         after=(int("weight" in given), int("bias" in given), float(eps)),
+        table=ROWS_WITH_PARAMETERS,
     )
     return result
 
@@ -107,10 +114,11 @@ def _launch(
     between: tuple[Array, ...] = (),
     after: tuple[int | float, ...] = (),
     out_strides: int = 3,
+    table: tuple[Configuration, ...] = ROWS,
 ) -> None:
     for (x, out), space in pieces(shape, operands, rank=3, keep_last=True):
         rows, columns = space.sizes[0] * space.sizes[1], space.sizes[2]
-        configuration = rows_configuration(columns)
+        configuration = rows_configuration(columns, table)
         strides = (*space.strides[0], *space.strides[1][:out_strides])
         arguments = (x, *between, out, *space.sizes, *strides, *after)
         if configuration is None:

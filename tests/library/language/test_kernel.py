@@ -222,7 +222,9 @@ def test_source_files_are_those_of_the_closure_once() -> None:
     assert norm.layer_norm.closure()[0] is norm.layer_norm
     assert set(norm.layer_norm.closure()) == {
         norm.layer_norm,
+        norm.layer_norm_tile,
         norm.parameter,
+        rows.is_full,
         rows.row_offsets,
         rows.row_widths,
         rows.load_row,

@@ -17,11 +17,15 @@ BINARY = {"add": (elementwise.add, reference.add), "mul": (elementwise.mul, refe
 UNARY = {"exp": (elementwise.exp, reference.exp), "gelu": (elementwise.gelu, reference.gelu)}
 
 
-def check(found: HostArray, expected: Any, dtype: str) -> None:
-    """Compare at one rounding of the type plus what f32 evaluation costs (4 units of f32)."""
+# What evaluation in f32 costs beyond one rounding; gelu's is stated in its kernel.
+EVALUATION = {"gelu": 100 * ROUNDOFF["f32"]}
+
+
+def check(found: HostArray, expected: Any, dtype: str, *, name: str = "") -> None:
+    """Compare at one rounding of the type plus what f32 evaluation costs (8 units unless stated)."""
     exact = np.asarray(expected, np.float64)
     assert np.array_equal(np.isnan(found.astype(np.float64)), np.isnan(exact))
-    tolerance = 1.01 * ROUNDOFF[dtype] + 8 * ROUNDOFF["f32"]
+    tolerance = 1.01 * ROUNDOFF[dtype] + EVALUATION.get(name, 8 * ROUNDOFF["f32"])
     np.testing.assert_allclose(found.astype(np.float64), exact, rtol=tolerance, atol=1e-7)
 
 
@@ -46,7 +50,7 @@ def test_unary_on_any_shape(name: str, shape: tuple[int, ...], dtype: str, side:
     ours, oracle = UNARY[name]
     x = random(shape, DTYPES[dtype], scale=3.0)
     found = run(side, ours, x, out=poisoned(shape, DTYPES[dtype]))
-    check(found, oracle(x.astype(np.float64)), dtype)
+    check(found, oracle(x.astype(np.float64)), dtype, name=name)
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -141,16 +145,10 @@ def test_offsets_past_two_to_the_31() -> None:
     from tilewright.abi.dtypes import float16
     from tilewright.runtime.memory import empty, from_numpy
 
-    count = 2**31 + 4099
-    x = empty((count,), float16)
-    tail = random((4099,), DTYPES["f16"])
+    x = empty((2**31 + 4099,), float16)
+    tail = random((4099,), DTYPES["f16"], scale=0.3)
     elementwise.exp(from_numpy(tail), out=x[2**31 :])
-    elementwise.exp(x[2**31 :], out=x[2**31 :])
-    check(
-        x[2**31 :].numpy(),
-        np.exp(np.exp(tail.astype(np.float64)).astype(np.float16).astype(np.float64)),
-        "f16",
-    )
-    elementwise.add(x, x, out=x)
-    doubled = np.exp(np.exp(tail.astype(np.float64)).astype(np.float16).astype(np.float64)) * 2
-    np.testing.assert_allclose(x[2**31 :].numpy().astype(np.float64), doubled, rtol=2e-3)
+    once = x[2**31 :].numpy()
+    check(once, np.exp(tail.astype(np.float64)), "f16")
+    elementwise.add(x, x, out=x)  # the whole array: an offset beyond 31 bits in one launch
+    np.testing.assert_array_equal(x[2**31 :].numpy(), once + once)
