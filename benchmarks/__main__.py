@@ -26,6 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     run = commands.add_parser("run", help="check and time one suite on this GPU")
     run.add_argument("suite", choices=SUITES)
     run.add_argument("--out", type=Path, default=None, help="folder for SUITE.json")
+    run.add_argument("--commit", default="", help="what is measured, where git cannot tell")
     for name, text in (("gate", "judge recorded results"), ("table", "print recorded results")):
         command = commands.add_parser(name, help=text)
         command.add_argument("--results", type=Path, default=RESULTS / "nvidia-h200")
@@ -33,7 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.command == "run":
         suite = importlib.import_module(f"benchmarks.suites.{arguments.suite}")
         rows, versions = suite.measure()
-        path = write_results(arguments.suite, rows, versions, folder=arguments.out)
+        path = write_results(
+            arguments.suite, rows, versions, folder=arguments.out, commit=arguments.commit
+        )
         print_table(arguments.suite, rows)
         print(f"written to {path}")
         return 0 if all(row.checked for row in rows) else 1

@@ -34,9 +34,13 @@ class Row:
 
 
 def write_results(
-    suite: str, rows: list[Row], versions: dict[str, str], *, folder: Path | None
+    suite: str, rows: list[Row], versions: dict[str, str], *, folder: Path | None, commit: str = ""
 ) -> Path:
-    """Write a suite's rows with where, when and with what they were measured; return the path."""
+    """Write a suite's rows with where, when and with what they were measured; return the path.
+
+    `folder` is by default the one of this GPU's results. `commit` is what was measured; a checkout
+    with its history knows it itself.
+    """
     gpu, driver = _gpu()
     slug = "-".join(gpu.lower().split())
     folder = folder or ROOT / "benchmarks" / "results" / slug
@@ -46,7 +50,7 @@ def write_results(
         "suite": suite,
         "gpu": gpu,
         "driver": driver,
-        "commit": versions.pop("commit", _commit()),
+        "commit": commit or _commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "versions": versions,
         "rows": [asdict(row) for row in rows],
@@ -61,6 +65,9 @@ def load_results(folder: Path) -> dict[str, list[Row]]:
     results: dict[str, list[Row]] = {}
     for path in sorted(folder.glob("*.json")):
         data: dict[str, Any] = json.loads(path.read_text())
+        if data["schema"] != SCHEMA:
+            msg = f"{path} has schema {data['schema']}, this reads {SCHEMA}: measure it again"
+            raise ValueError(msg)
         results[data["suite"]] = [
             Row(**{**row, "spread": tuple(row["spread"])}) for row in data["rows"]
         ]
@@ -85,6 +92,6 @@ def _gpu() -> tuple[str, str]:
 
 
 def _commit() -> str:
-    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=40", "--exclude=*"]
+    result = subprocess.run([*command, "--dirty"], capture_output=True, text=True, check=False)
     return result.stdout.strip() or "unknown"

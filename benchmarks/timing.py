@@ -1,40 +1,25 @@
-"""How a figure is taken: rounds of interleaved contenders, device time by events, host by clock."""
+"""How a figure is taken: contenders interleaved, device time by events, host time by the clock."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from statistics import median
 
 import torch
+from benchmarks.rounds import ROUNDS, Timing
 
-ROUNDS = 7
 Contender = Callable[[], object]
 
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Per-round figures of each contender, in rounds that interleave them."""
-
-    rounds: dict[str, list[float]]
-
-    def median(self, name: str) -> float:
-        """Return the median over rounds."""
-        return median(self.rounds[name])
-
-    def spread(self, name: str) -> tuple[float, float]:
-        """Return the lowest and highest round."""
-        return min(self.rounds[name]), max(self.rounds[name])
-
-    def ratio(self, name: str, *, over: str = "ours") -> float:
-        """Return the median of per-round ratios `name / over`: above 1 where `over` is faster."""
-        pairs = zip(self.rounds[name], self.rounds[over], strict=True)
-        return median(theirs / ours for theirs, ours in pairs)
+# Calls between two waits for the device: few enough that the driver's launch queue, of some
+# thousand launches, never fills and blocks the host.
+_BURST = 200
 
 
 def device_ms(contenders: dict[str, Contender], *, target_ms: float = 20.0) -> Timing:
-    """Time device work in ms a call; a round spends about `target_ms` on each contender."""
+    """Time device work in milliseconds a call.
+
+    Each round spends about `target_ms` on each contender.
+    """
     repeats = {}
     for name, call in contenders.items():
         for _ in range(3):
@@ -48,25 +33,25 @@ def device_ms(contenders: dict[str, Contender], *, target_ms: float = 20.0) -> T
     return Timing(rounds)
 
 
-def host_us(contenders: dict[str, Contender], *, calls: int = 2000) -> Timing:
-    """Time what a call costs the host in microseconds; the queue is drained outside the clock."""
-    rounds: dict[str, list[float]] = {name: [] for name in contenders}
+def host_us(contenders: dict[str, Contender], *, bursts: int = 10) -> Timing:
+    """Time what a call costs the host in microseconds; waiting for the device is not in it."""
     for call in contenders.values():
-        for _ in range(200):
-            call()
-    torch.cuda.synchronize()
+        _burst_s(call)
+    rounds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(ROUNDS):
         for name, call in contenders.items():
-            # Short bursts, so that the driver's launch queue never fills and blocks the host.
-            total = 0.0
-            for _ in range(calls // 200):
-                start = time.perf_counter()
-                for _ in range(200):
-                    call()
-                total += time.perf_counter() - start
-                torch.cuda.synchronize()
-            rounds[name].append(total / calls * 1e6)
+            total = sum(_burst_s(call) for _ in range(bursts))
+            rounds[name].append(total / (bursts * _BURST) * 1e6)
     return Timing(rounds)
+
+
+def _burst_s(call: Contender) -> float:
+    start = time.perf_counter()
+    for _ in range(_BURST):
+        call()
+    taken = time.perf_counter() - start
+    torch.cuda.synchronize()
+    return taken
 
 
 def _elapsed_ms(call: Contender, repeats: int) -> float:

@@ -8,15 +8,15 @@ import torch
 import triton
 import triton.language as tl
 
+VERSION: str = triton.__version__
+
 
 @triton.jit
-def vecadd(x, y, out, n, BLOCK: tl.constexpr):
-    """Write x + y to out."""
+def vecadd(x, y, out, n, BLOCK: tl.constexpr):  # noqa: D103
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
-    tl.store(
-        out + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask
-    )
+    total = tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask)
+    tl.store(out + offsets, total, mask=mask)
 
 
 def launcher(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> Callable[[], object]:

@@ -1,146 +1,82 @@
-"""Suite `coldstart`: a fresh process to its first checked result, ours against torch with Triton.
+"""Suite `coldstart`: what a fresh process waits for, ours against torch and Triton.
 
-Every round starts new processes and interleaves the contenders. The clock is the system's wall
-clock, read by the parent before it starts the child and by the child where the program says `MARK`.
+Each figure is of a new process that runs a file of `programs/`; contenders take turns. A program
+prints one number after it checked its result, and fails otherwise. The just-in-time path is off, so
+what is measured is the installed wheel. One turn that does not count comes first: it fills the
+system's file cache, and Triton's cache of compiled kernels.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from benchmarks.record import Row
+from benchmarks.rounds import ROUNDS, Timing
 
 import tilewright
 
-ROUNDS = 7
+PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 
-_VECADD = """
-import numpy as np
-import tilewright as tw
-import tilewright.language as tl
-from pathlib import Path
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("vecadd_example", sys.argv[1])
-example = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(example)
-x, y = np.random.default_rng(0).standard_normal((2, 4096)).astype(np.float32)
-dx, dy = tw.from_numpy(x), tw.from_numpy(y)
-out = tw.empty((4096,), tl.float32)
-example.vecadd[(4,)](dx, dy, out, 4096, BLOCK=1024)
-assert np.array_equal(out.numpy(), x + y)
-mark("first_result")
-"""
 
-_IMPORT = """
-start = time.perf_counter()
-import tilewright
-import tilewright.language
-report("import", time.perf_counter() - start)
-"""
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The programs of a case by contender.
 
-_FIRST_LOAD = """
-import numpy as np
-import tilewright as tw
-from tilewright.tensor import elementwise, rows
-x = tw.from_numpy(np.random.default_rng(0).standard_normal((64, 1000)).astype(np.float32))
-out = tw.empty((64, 1000), tw.language.float32)
-elementwise.exp(x, out=out)
-tw.synchronize()
-def first_and_second(call):
-    times = []
-    for _ in range(2):
-        start = time.perf_counter()
-        call()
-        tw.synchronize()
-        times.append(time.perf_counter() - start)
-    return times
-first, second = first_and_second(lambda: rows.softmax(x, out=out))
-report("first_load", (first - second) * 1e3)
-"""
+    A program of a case `from_start` prints the wall clock when it is done, else it prints what it
+    measured in `unit`.
+    """
 
-_TRITON = """
-import torch
-import triton
-sys.path.insert(0, sys.argv[2])
-from benchmarks.baselines.triton_vecadd import launcher
-x, y = torch.randn(2, 4096, device="cuda")
-out = torch.empty_like(x)
-launcher(x, y, out)()
-assert torch.equal(out, x + y)
-mark("first_result")
-"""
+    name: str
+    unit: str
+    programs: dict[str, str]
+    from_start: bool = False
 
-_TORCH_IMPORT = """
-start = time.perf_counter()
-import torch
-report("import", time.perf_counter() - start)
-"""
 
-_PRELUDE = """
-import json, sys, time
-def report(name, value):
-    print(json.dumps([name, value]), flush=True)
-def mark(name):
-    report(name, time.time())
-"""
-
-PROGRAMS: dict[str, dict[str, str]] = {
-    "first_result": {"ours": _VECADD, "triton": _TRITON},
-    "import": {"ours": _IMPORT, "torch.eager": _TORCH_IMPORT},
-    "first_load": {"ours": _FIRST_LOAD},
-}
-UNITS = {"first_result": "s", "import": "s", "first_load": "ms"}
+CASES = (
+    Case(
+        "first_result/vecadd/4096/-/-",
+        "s",
+        {"ours": "first_result.py", "triton": "first_result_triton.py"},
+        from_start=True,
+    ),
+    Case("import/-/-/-/-", "s", {"ours": "import_time.py", "torch.eager": "import_time_torch.py"}),
+    Case("first_load/softmax/64x1000/-/-", "ms", {"ours": "first_load.py"}),
+)
 
 
 def measure() -> tuple[list[Row], dict[str, str]]:
-    """Time every program over interleaved rounds; a program checks its own result."""
-    rows = []
-    for case, contenders in PROGRAMS.items():
-        figures: dict[str, list[float]] = {name: [] for name in contenders}
-        for _ in range(ROUNDS):
-            for name, program in contenders.items():
-                figures[name].append(_run(case, program))
-        ours = figures["ours"]
-        baselines = {name: median(values) for name, values in figures.items() if name != "ours"}
-        ratios = {
-            name: median(t / o for t, o in zip(figures[name], ours, strict=True))
-            for name in baselines
-        }
-        rows.append(
-            Row(
-                case=f"{case}/vecadd/4096/-/-" if case == "first_result" else f"{case}/-/-/-/-",
-                unit=UNITS[case],
-                better="lower",
-                ours=median(ours),
-                spread=(min(ours), max(ours)),
-                checked=True,
-                baselines=baselines,
-                ratios=ratios,
-            )
-        )
-    return rows, {"tilewright": tilewright.__version__, "python": sys.version.split()[0]}
+    """Time every program; return the rows and the versions of what was measured."""
+    versions = {"tilewright": tilewright.__version__, "python": sys.version.split()[0]}
+    return [_row(case) for case in CASES], versions
 
 
-def _run(case: str, program: str) -> float:
-    root = Path(__file__).resolve().parents[2]
+def _row(case: Case) -> Row:
+    rounds: dict[str, list[float]] = {name: [] for name in case.programs}
+    for turn in range(ROUNDS + 1):
+        for name, program in case.programs.items():
+            figure = run_program(program, from_start=case.from_start)
+            if turn > 0:
+                rounds[name].append(figure)
+    return Timing(rounds).row(case.name, unit=case.unit, checked=True)
+
+
+def run_program(program: str, *, from_start: bool) -> float:
+    """Run a program in a new process and return its figure; raises RuntimeError if it fails."""
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "program.py"
-        script.write_text(_PRELUDE + program)
-        command = [sys.executable, str(script), str(root / "examples" / "vecadd.py"), str(root)]
+        command = [sys.executable, str(PROGRAMS / program)]
         environment = {**os.environ, "TILEWRIGHT_JIT": "off"}
         start = time.time()
         done = subprocess.run(
-            command, capture_output=True, text=True, check=True, cwd=folder, env=environment
+            command, capture_output=True, text=True, check=False, cwd=folder, env=environment
         )
-    name, value = json.loads(done.stdout.splitlines()[-1])
-    if name != case:
-        msg = f"program reported {name}, expected {case}"
+    if done.returncode != 0:
+        msg = f"{program} ended with exit code {done.returncode}:\n{done.stdout}{done.stderr}"
         raise RuntimeError(msg)
-    return float(value) - start if case == "first_result" else float(value)
+    figure = float(done.stdout.splitlines()[-1])
+    return figure - start if from_start else figure

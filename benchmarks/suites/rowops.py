@@ -1,26 +1,74 @@
-"""Suite `rowops`: memory-bound kernels against the device's own copy and torch, forward, large shapes."""
+"""Suite `rowops`: memory-bound kernels, forward, against the device's own copy and torch."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as functional
-
-import tilewright
 from benchmarks.record import Row
 from benchmarks.timing import device_ms
+
+import tilewright
 from tilewright.tensor import elementwise, rows
 
 TARGETS = Path(__file__).resolve().parent.parent / "targets" / "rowops.toml"
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
-# Relative to the largest element of the fp64 result: half a unit in the last place and a rounding of inputs.
+# Relative to the largest element of the fp64 result: half a unit in the last place and a rounding
+# of inputs.
 TOLERANCE = {"bf16": 8e-3, "f32": 2e-6}
 
-Operation = Callable[..., Any]
+Arrays = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation on `x` and `y` `[rows, columns]`, `weight` and `bias` `[columns]`.
+
+    `ours` writes `out`; `matrices` counts those that are read or written.
+    """
+
+    ours: Callable[[Arrays], object]
+    theirs: Callable[[Arrays], torch.Tensor]
+    matrices: int
+
+
+OPERATIONS = {
+    "add": Operation(
+        lambda a: elementwise.add(a["x"], a["y"], out=a["out"]),
+        lambda a: a["x"] + a["y"],
+        matrices=3,
+    ),
+    "gelu": Operation(
+        lambda a: elementwise.gelu(a["x"], out=a["out"]),
+        lambda a: functional.gelu(a["x"]),
+        matrices=2,
+    ),
+    "softmax": Operation(
+        lambda a: rows.softmax(a["x"], out=a["out"]),
+        lambda a: torch.softmax(a["x"], -1),
+        matrices=2,
+    ),
+    "layer_norm": Operation(
+        lambda a: rows.layer_norm(a["x"], a["weight"], a["bias"], out=a["out"]),
+        lambda a: functional.layer_norm(a["x"], (a["x"].shape[-1],), a["weight"], a["bias"]),
+        matrices=2,
+    ),
+    "sum": Operation(
+        lambda a: rows.sum(a["x"], out=a["out"]),
+        lambda a: a["x"].sum(-1),
+        matrices=1,
+    ),
+    "max": Operation(
+        lambda a: rows.max(a["x"], out=a["out"]),
+        lambda a: a["x"].amax(-1),
+        matrices=1,
+    ),
+}
 
 
 def measure() -> tuple[list[Row], dict[str, str]]:
@@ -31,92 +79,49 @@ def measure() -> tuple[list[Row], dict[str, str]]:
         _case(name, dtype, (shape[0], shape[1]))
         for dtype in DTYPES
         for shape in shapes[dtype]
-        for name in _operations()
+        for name in OPERATIONS
     ]
     versions = {"torch": torch.__version__, "tilewright": tilewright.__version__}
     return results, versions
 
 
-def _operations() -> dict[str, tuple[Operation, Operation, int]]:
-    """Name -> ours(x, y, w, b, out), torch's(x, y, w, b), matrices read and written."""
-    return {
-        "add": (
-            lambda x, y, w, b, out: elementwise.add(x, y, out=out),
-            lambda x, y, w, b: x + y,
-            3,
-        ),
-        "gelu": (
-            lambda x, y, w, b, out: elementwise.gelu(x, out=out),
-            lambda x, y, w, b: functional.gelu(x),
-            2,
-        ),
-        "softmax": (
-            lambda x, y, w, b, out: rows.softmax(x, out=out),
-            lambda x, y, w, b: torch.softmax(x, -1),
-            2,
-        ),
-        "layer_norm": (
-            lambda x, y, w, b, out: rows.layer_norm(x, w, b, out=out),
-            lambda x, y, w, b: functional.layer_norm(x, (x.shape[-1],), w, b),
-            2,
-        ),
-        "sum": (
-            lambda x, y, w, b, out: rows.sum(x, out=out[:, 0]),
-            lambda x, y, w, b: x.sum(-1),
-            1,
-        ),
-        "max": (
-            lambda x, y, w, b, out: rows.max(x, out=out[:, 0]),
-            lambda x, y, w, b: x.amax(-1),
-            1,
-        ),
-    }
-
-
 def _case(name: str, dtype: str, shape: tuple[int, int]) -> Row:
-    ours, theirs, matrices = _operations()[name]
-    kind = DTYPES[dtype]
-    x, y = (torch.randn(shape, device="cuda", dtype=kind) for _ in range(2))
-    w, b = (torch.randn(shape[1], device="cuda", dtype=kind) for _ in range(2))
-    reduces = matrices == 1
-    out = torch.full((shape[0], 1) if reduces else shape, torch.nan, device="cuda", dtype=kind)
+    operation, kind = OPERATIONS[name], DTYPES[dtype]
+    tensors = {key: torch.randn(shape, device="cuda", dtype=kind) for key in ("x", "y")}
+    for key in ("weight", "bias"):
+        tensors[key] = torch.randn(shape[1], device="cuda", dtype=kind)
+    result = shape[:1] if operation.matrices == 1 else shape
+    out = torch.full(result, torch.nan, device="cuda", dtype=kind)
+    arrays = {key: tilewright.as_device_array(t) for key, t in {**tensors, "out": out}.items()}
 
-    ours(x, y, w, b, out)
-    result = out[:, 0] if reduces else out
-    sample = slice(0, 512)  # fp64 references of whole arrays would not fit the time
-    expected = theirs(*(t.double() for t in (x[sample], y[sample], w, b)))
-    baseline = theirs(x, y, w, b)
+    operation.ours(arrays)
+    sample = {k: (t[:512] if t.ndim == 2 else t).double() for k, t in tensors.items()}
+    expected = operation.theirs(sample)  # whole arrays in fp64 would not fit the time
+    theirs = operation.theirs(tensors)
     scale = expected.abs().max()
-    error = float(((result[sample].double() - expected).abs().max() / scale).cpu())
-    baseline_error = float(((baseline[sample].double() - expected).abs().max() / scale).cpu())
+    error = float(((out[:512].double() - expected).abs().max() / scale).cpu())
+    baseline_error = float(((theirs[:512].double() - expected).abs().max() / scale).cpu())
     # All of it against torch, which also catches an element that was never written.
-    apart = float(((result.float() - baseline.float()).abs().max() / scale).cpu())
+    apart = float(((out.float() - theirs.float()).abs().max() / scale).cpu())
     checked = error <= TOLERANCE[dtype] and apart <= 2 * TOLERANCE[dtype]
 
-    compiled = torch.compile(theirs, dynamic=False)
+    compiled = torch.compile(operation.theirs, dynamic=False)
     # A copy of as many bytes: half of them read, half written.
-    source = torch.empty(
-        x.numel() * x.element_size() * matrices // 2, device="cuda", dtype=torch.uint8
-    )
+    copied_bytes = tensors["x"].nbytes * operation.matrices // 2
+    source = torch.randint(0, 255, (copied_bytes,), device="cuda", dtype=torch.uint8)
     target = torch.empty_like(source)
     timing = device_ms(
         {
-            "ours": lambda: ours(x, y, w, b, out),
+            "ours": lambda: operation.ours(arrays),
             "copy": lambda: target.copy_(source),
-            "torch.eager": lambda: theirs(x, y, w, b),
-            "torch.compile": lambda: compiled(x, y, w, b),
+            "torch.eager": lambda: operation.theirs(tensors),
+            "torch.compile": lambda: compiled(tensors),
         }
     )
     torch._dynamo.reset()
-    baselines = ("copy", "torch.eager", "torch.compile")
-    return Row(
-        case=f"{name}/{dtype}/{shape[0]}x{shape[1]}/fwd/eager",
+    return timing.row(
+        f"{name}/{dtype}/{shape[0]}x{shape[1]}/fwd/eager",
         unit="ms",
-        better="lower",
-        ours=timing.median("ours"),
-        spread=timing.spread("ours"),
         checked=checked,
-        baselines={key: timing.median(key) for key in baselines},
-        ratios={key: timing.ratio(key) for key in baselines},
         err={"ours": error, "torch.eager": baseline_error},
     )

@@ -1,1 +1,0 @@
-"""What ours is compared with, one file a peer."""
