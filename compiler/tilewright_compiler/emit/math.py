@@ -48,8 +48,8 @@ def _approximate(text: FunctionText, instruction: str, *names: str) -> str:
 
 def _divide(text: FunctionText, left: str, right: str, dtype: DType) -> str:
     if dtype.bits == 16:
-        wide = [convert(text, name, dtype, float32) for name in (left, right)]
-        return convert(text, _divide(text, *wide, float32), float32, dtype)
+        left, right = (convert(text, name, dtype, float32) for name in (left, right))
+        return convert(text, _divide(text, left, right, float32), float32, dtype)
     if dtype == float32:
         return _approximate(text, "div.approx.ftz.f32 $0, $1, $2;", left, right)
     return text.value(f"llvm.fdiv {left}, {right} : {dtype.name}")

@@ -106,6 +106,6 @@ def memory_info(index: int) -> tuple[int, int]:
 def _bindings() -> Any:
     # Imported by name at run time: it takes 70 ms, and neither a launch nor an import of ours needs
     # it.
-    from cuda.bindings import driver  # type: ignore[import-untyped]  # ships no stubs
+    from cuda.bindings import driver
 
     return driver

@@ -21,7 +21,7 @@ from tilewright.tensor.configurations import (
 
 SIGNATURES = Path(__file__).parents[3] / "prebuilt" / "signatures"
 ELEMENTWISE = (ELEMENTWISE_WIDE, ELEMENTWISE_TALL)
-EXPECTED = {
+EXPECTED: dict[str, dict[str, tuple[Configuration, ...]]] = {
     "elementwise": {
         "add": ELEMENTWISE,
         "mul": ELEMENTWISE,

@@ -22,7 +22,7 @@ EVALUATION = {"gelu": 100 * ROUNDOFF["f32"]}
 
 
 def check(found: HostArray, expected: Any, dtype: str, *, name: str = "") -> None:
-    """Compare at one rounding of the type plus what f32 evaluation costs (8 units unless stated)."""
+    """Compare at one rounding of the type plus the evaluation, 8 units of f32 if not stated."""
     exact = np.asarray(expected, np.float64)
     assert np.array_equal(np.isnan(found.astype(np.float64)), np.isnan(exact))
     tolerance = 1.01 * ROUNDOFF[dtype] + EVALUATION.get(name, 8 * ROUNDOFF["f32"])

@@ -21,7 +21,8 @@ def _fma(operation: Operation, operands: Operands, _batch: Batch) -> Array:
 
 
 def _fdiv(operation: Operation, operands: Operands, _batch: Batch) -> Array:
-    return numerics.binary("div", *operands, element_dtype(operation.result.type))
+    left, right = operands
+    return numerics.binary("div", left, right, element_dtype(operation.result.type))
 
 
 COMPUTE: dict[str, Compute] = {
