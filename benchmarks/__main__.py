@@ -1,4 +1,4 @@
-"""`python -m benchmarks run SUITE` measures; `python -m benchmarks gate` judges recorded results.
+"""`python -m benchmarks run SUITE` measures, `python -m benchmarks gate` judges what is recorded.
 
 run SUITE [--out DIR]      check, then time one suite on this machine's GPU; writes DIR/SUITE.json
 gate [--results DIR]       compare recorded results with goals.toml; exit code 0 is pass
@@ -21,7 +21,11 @@ RESULTS = Path(__file__).parent / "results"
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="check and time one suite on this GPU")
     run.add_argument("suite", choices=SUITES)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from cuda.bindings import driver  # type: ignore[import-untyped]  # ships no stubs
+from cuda.bindings import driver
 
 
 def launcher(

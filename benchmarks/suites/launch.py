@@ -9,6 +9,7 @@ result is checked before its first timed call.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,7 +17,6 @@ from benchmarks.baselines import cuda_bindings_vecadd, triton_vecadd
 from benchmarks.kernels import copy_tiles
 from benchmarks.record import Row
 from benchmarks.timing import Contender, host_us
-from examples.vecadd import vecadd
 
 import tilewright
 from tilewright.abi.dtypes import float32, int64
@@ -25,6 +25,10 @@ from tilewright.runtime import sources
 from tilewright.runtime.launch import loaded_kernel
 from tilewright.runtime.memory import DeviceArray
 from tilewright.runtime.module import LoadedKernel
+
+# As a file of the user's, not as a module of the checkout.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+from vecadd import vecadd
 
 N = 4096
 GRID = (4,)
