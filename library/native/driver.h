@@ -59,9 +59,6 @@ enum {
     DEFAULT_SHARED_BYTES = 48 * 1024,
 };
 
-#define CU_LAUNCH_PARAM_END ((void *)0)
-#define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)1)
-#define CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)2)
 
 // FUNCTION(field, symbol, required, parameters): symbols carry the version suffix that cuda.h's macros add.
 #define TW_DRIVER_FUNCTIONS(FUNCTION) \

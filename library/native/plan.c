@@ -508,7 +508,7 @@ static int launch_in_context(Plan *plan, Call *call, const uint64_t grid[3], Dev
     CUlaunchConfig config = {.block_x = plan->threads, .block_y = 1, .block_z = 1,
                              .shared_bytes = plan->shared_bytes, .stream = call->stream};
     CUlaunchAttribute attribute;
-    unsigned char packed[MAX_PACKED_BYTES];
+    _Alignas(128) unsigned char packed[MAX_PACKED_BYTES];
     Workspaces workspaces = {.count = 0};
     if (physical_grid(plan, grid, &config) < 0) {
         return -1;
@@ -530,11 +530,17 @@ static int launch_in_context(Plan *plan, Call *call, const uint64_t grid[3], Dev
         status = order_foreign(call, device, capturing, 1);
     }
     if (status == 0) {
-        size_t packed_bytes = (size_t)plan->packed_bytes;
-        void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &packed_bytes,
-                         CU_LAUNCH_PARAM_END};
-        status = tw_check(cu.LaunchKernelEx(&config, plan->function, NULL, packed_bytes ? extra : NULL),
-                          "cuLaunchKernelEx");
+        // One pointer each, not the packed buffer as a whole: given that, the driver puts tensor maps at an
+        // address that the copy engine refuses (error 715, driver 580). The driver reads as many as the kernel
+        // has; the end of the buffer and NULL follow for the fake driver of the tests.
+        void *parameters[MAX_PARAMETERS + 2];
+        int count = plan->parameter_count;
+        for (int i = 0; i < count; i++) {
+            parameters[i] = packed + plan->parameters[i].offset;
+        }
+        parameters[count] = packed + plan->packed_bytes;
+        parameters[count + 1] = NULL;
+        status = tw_check(cu.LaunchKernelEx(&config, plan->function, parameters, NULL), "cuLaunchKernelEx");
     }
     if (status == 0 && has_foreign) {
         status = order_foreign(call, device, capturing, 0);

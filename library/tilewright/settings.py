@@ -109,6 +109,9 @@ class Settings:
             meaning="whether every launch runs in the interpreter on the CPU",
         )
     )
+    force_ptx: bool = field(default=False)
+    """CUDA_FORCE_PTX_JIT=1, which is CUDA's: no cubin is loaded, the driver assembles PTX. The
+    driver itself honours it for embedded binaries only, so whoever loads cubins must."""
     cache_candidates: tuple[Path, ...] = field(default=())
     """Folders for compiled kernels, the preferred first; empty if TILEWRIGHT_CACHE_DIR is off."""
 
@@ -135,7 +138,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         values[name] = declaration["read"](variable(name), text) if text else None
     off = environment.get("TILEWRIGHT_CACHE_DIR", "").strip() == "off"
     candidates = () if off else _cache_candidates(values["cache_dir"], environment)
-    return Settings(**values, cache_candidates=candidates)
+    force_ptx = environment.get("CUDA_FORCE_PTX_JIT", "").strip() not in ("", "0")
+    return Settings(**values, force_ptx=force_ptx, cache_candidates=candidates)
 
 
 def describe() -> str:

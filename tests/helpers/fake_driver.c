@@ -437,7 +437,7 @@ typedef struct {
 
 EXPORT CUresult cuLaunchKernelEx(const Config *config, void *function, void **parameters, void **extra)
 {
-    (void)parameters;
+    (void)extra;
     if (log_file == NULL) {
         return SUCCESS;
     }
@@ -449,11 +449,13 @@ EXPORT CUresult cuLaunchKernelEx(const Config *config, void *function, void **pa
             config->attributes[i].value.cluster[1], config->attributes[i].value.cluster[2]);
     }
     LOG(" packed=");
-    if (extra != NULL) {
-        const unsigned char *bytes = extra[1];
-        for (size_t i = 0; i < *(size_t *)extra[3]; i++) {
-            LOG("%02x", bytes[i]);
-        }
+    // The launcher gives pointers into one buffer, then the buffer's end, then NULL.
+    int last = 0;
+    while (parameters[last + 1] != NULL) {
+        last++;
+    }
+    for (const unsigned char *byte = parameters[0]; byte < (const unsigned char *)parameters[last]; byte++) {
+        LOG("%02x", *byte);
     }
     LOG("\n");
     return SUCCESS;

@@ -137,3 +137,9 @@ def _code(path: Path) -> str:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value.value = ""
     return ast.unparse(tree)
+
+
+@pytest.mark.parametrize(("text", "is_forced"), [("", False), ("0", False), ("1", True)])
+def test_cuda_can_force_ptx(text: str, is_forced: bool) -> None:
+    assert read_settings({"CUDA_FORCE_PTX_JIT": text}).force_ptx is is_forced
+    assert not read_settings({}).force_ptx

@@ -37,7 +37,6 @@ from tilewright.runtime.launcher import DTYPES, classify_type, native
 from tilewright.runtime.launcher import SCALAR as SCALAR_KIND
 from tilewright.runtime.memory import DeviceArray, as_device_array
 from tilewright.runtime.module import LoadedKernel, load, make_plan
-from tilewright.runtime.resolve import Policy
 from tilewright.settings import settings
 
 __all__ = ["Launcher", "interpret", "launch", "launcher_of", "loaded_kernel", "resolved"]
@@ -95,7 +94,9 @@ def loaded_kernel(kernel: Kernel, signature: KernelSignature, device: int) -> Lo
     with _loading:
         found = _loaded.get((key, device))
         if found is None:
-            decision = sources.decide(kernel, signature, device_of(device).facts)
+            decision = sources.decide_key(
+                kernel.qualified_name, str(signature), key, facts=device_of(device).facts
+            )
             fetch = sources.Fetcher(kernel, signature, key)
             found = _loaded[key, device] = load(decision, device=device, fetch=fetch)
         return found
@@ -121,7 +122,7 @@ def load_bundled(kernel: Kernel, key: str, entry: Entry, device: int) -> LoadedK
                 entry.signature,
                 key,
                 facts=device_of(device).facts,
-                policy=Policy(jit=False, ptx=settings().ptx),
+                policy=sources.policy_of_settings(jit=False),
             )
             fetch = partial(sources.fetch_bundled, key)
             found = _loaded[key, device] = load(decision, device=device, fetch=fetch)

@@ -129,14 +129,6 @@ class DeviceArray(Buffer):
         length = 0 if is_empty else (last + 1) * size - start
         return _with_geometry(self.alias(DeviceArray, start, length, self.code), shape, strides)
 
-    def reinterpret(self, dtype: DType) -> DeviceArray:
-        """Return the same memory as elements of another dtype of the same width."""
-        if dtype.size_bytes != self.dtype.size_bytes:
-            msg = f"cannot see {self.dtype} elements as {dtype}: their widths differ"
-            raise ArgumentError(msg)
-        view = self.alias(DeviceArray, 0, self.size_bytes, CODES[dtype])
-        return _with_geometry(view, self.shape, self.strides)
-
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """Return a copy on the host, complete: it waits for the work on this array's stream."""
         import numpy as np

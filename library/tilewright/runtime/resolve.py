@@ -27,10 +27,12 @@ _KNOWN_UNTUNED = {10: "untuned: no tcgen05 schedule"}
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the settings allow: our compiler (`TILEWRIGHT_JIT`), the driver's (`TILEWRIGHT_PTX`)."""
+    """What the settings allow: our compiler (`TILEWRIGHT_JIT`), the driver's (`TILEWRIGHT_PTX`),
+    and cubins at all (not with `CUDA_FORCE_PTX_JIT`)."""
 
     jit: bool = True
     ptx: bool = True
+    cubins: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +112,14 @@ def resolve(
 ) -> Decision:
     """Return the candidates for one signature on `device` in the order in which to try them."""
     trace: list[Reason] = []
-    candidates = [
-        *_cubins(offers.entry, device, trace, is_cached=False),
-        *_cubins(offers.cached, device, trace, is_cached=True),
-        *_compile(offers, device, policy, trace),
-        *_ptx(offers, device, policy, trace),
-    ]
+    candidates: list[Candidate] = []
+    if policy.cubins:
+        candidates += _cubins(offers.entry, device, trace, is_cached=False)
+        candidates += _cubins(offers.cached, device, trace, is_cached=True)
+        candidates += _compile(offers, device, policy, trace)
+    else:
+        trace.append(Reason("prebuilt", False, "CUDA_FORCE_PTX_JIT=1 asks for PTX alone"))
+    candidates += _ptx(offers, device, policy, trace)
     return Decision(kernel, signature, source_key, device, tuple(candidates), tuple(trace))
 
 

@@ -20,14 +20,7 @@ from tilewright.runtime.resolve import Candidate, Decision, Offers, Policy, reso
 from tilewright.runtime.store import source_key
 from tilewright.settings import settings
 
-__all__ = ["Fetcher", "decide", "decide_key", "fetch_bundled", "source_key"]
-
-
-def decide(kernel: Kernel, signature: KernelSignature, facts: DeviceFacts) -> Decision:
-    """Return the decision for a kernel and signature on a device, which need not be here."""
-    return decide_key(
-        kernel.qualified_name, str(signature), source_key(kernel, signature), facts=facts
-    )
+__all__ = ["Fetcher", "decide_key", "fetch_bundled", "source_key"]
 
 
 def decide_key(
@@ -36,7 +29,7 @@ def decide_key(
     """Return the decision for a source key; `policy` is the settings' unless given."""
     found = store.find(key)
     target = jit.target_for(facts.capability)
-    policy = policy or Policy(jit=settings().jit, ptx=settings().ptx)
+    policy = policy or policy_of_settings(jit=settings().jit)
     # The cache is asked only where the bundle has nothing: the prebuilt path reads no user folder.
     is_jit = found is None and policy.jit
     cached = cache.user_cache().find(key, target, _freshness(key, target)) if is_jit else None
@@ -53,6 +46,11 @@ def decide_key(
         device=facts,
         policy=policy,
     )
+
+
+def policy_of_settings(*, jit: bool) -> Policy:
+    """Return what the settings allow, with `jit` for our own compiler."""
+    return Policy(jit=jit, ptx=settings().ptx, cubins=not settings().force_ptx)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Which configuration of a kernel serves which width; the bundle carries exactly these.
 
-The figures were timed on an H200 (docs/perf-notes/rowops.md): 32 elements a lane for rows, of which
-softmax, layer norm and reductions want the same, and 8 for elementwise tiles.
+Chosen by timing on an H200: 16 elements a lane for rows of up to 1,024 columns and 32 for wider
+ones, the same for softmax, layer norm and reductions; 8 for elementwise tiles.
 `prebuilt/signatures` declares the same configurations, and a test compares the two.
 """
 

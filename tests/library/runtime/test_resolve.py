@@ -200,3 +200,11 @@ def test_an_imagined_device_has_the_limits_of_its_kind() -> None:
     assert imagined(ComputeCapability(9, 0), driver_version=12000) == DeviceFacts(
         ComputeCapability(9, 0), 12000, 232448
     )
+
+
+def test_forced_ptx_leaves_the_floor_alone() -> None:
+    decision = _decide("9.0", entry=_entry(), policy=Policy(jit=False, cubins=False))
+    assert _names(decision) == ["ptx ptx"]
+    assert str(decision.trace[0]) == "- prebuilt: CUDA_FORCE_PTX_JIT=1 asks for PTX alone"
+    with_compiler = _decide("9.0", entry=None, compiler=None, policy=Policy(cubins=False))
+    assert _names(with_compiler) == ["compiled ptx ptx"]
