@@ -16,7 +16,7 @@ from tilewright_compiler.layout.access import sectors, vector_width
 from tilewright_compiler.layout.blocked import blocked, widest_vector
 from tilewright_compiler.layout.linear import LinearLayout
 
-MAX_VECTOR_BYTES = 16
+_MAX_VECTOR_BYTES = 16
 
 # In half issue slots of one warp; a slot is the unit of `layout.shared` costs. An access carries
 # 64-bit addresses and predicates; a sector takes two cycles of what one multiprocessor gets of
@@ -45,12 +45,10 @@ class Access:
         pointer = operation.operands[0]
         info = axis_info[pointer]
         size_bytes = element_dtype(pointer.type).size_bytes
-        limits = tuple(
-            max(1, min(contiguity, divisibility // size_bytes, MAX_VECTOR_BYTES // size_bytes))
-            for contiguity, divisibility in zip(info.contiguity, info.divisibility, strict=True)
-        )
+        shape = shape_of(pointer.type)
+        limits = tuple(longest_vector(info, axis, size_bytes) for axis in range(len(shape)))
         return cls(
-            shape_of(pointer.type),
+            shape,
             size_bytes,
             tuple(info.contiguity),
             limits,
@@ -94,6 +92,12 @@ class Access:
         order = (fastest, *(axis for axis in reversed(axes) if axis != fastest))
         vector = widest_vector(self.shape, fastest, limit=self.limits[fastest], num_warps=num_warps)
         return coalesced_layouts(self.shape, order, vector=vector, num_warps=num_warps)
+
+
+def longest_vector(pointer: AxisInfo, axis: int, size_bytes: int) -> int:
+    """Return the most elements along `axis` that one access may take: contiguous and aligned."""
+    aligned = pointer.divisibility[axis] // size_bytes
+    return max(1, min(pointer.contiguity[axis], aligned, _MAX_VECTOR_BYTES // size_bytes))
 
 
 def coalesced_layouts(

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright_compiler.analysis.access_cost import longest_vector
 from tilewright_compiler.analysis.axis_info import AxisInfo
 from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.access import axis_units, vector_width
 from tilewright_compiler.layout.linear import LinearLayout, log2
-
-MAX_VECTOR_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ def plan_access(
 ) -> AccessPlan:
     """Plan the accesses of a tile of pointers to elements of `size_bytes`."""
     widths = [
-        vector_width(layout, axis, limit=_longest(pointer, axis, size_bytes))
+        vector_width(layout, axis, limit=longest_vector(pointer, axis, size_bytes))
         for axis in range(layout.rank)
     ]
     # The last axis wins ties: it is the contiguous one of most tiles.
@@ -58,11 +57,6 @@ def plan_access(
         sources=_sources(layout),
         mask_is_uniform=mask is None or vector == 1 or mask.constancy[axis] >= vector,
     )
-
-
-def _longest(pointer: AxisInfo, axis: int, size_bytes: int) -> int:
-    aligned = pointer.divisibility[axis] // size_bytes
-    return min(pointer.contiguity[axis], max(1, aligned), MAX_VECTOR_BYTES // size_bytes)
 
 
 def _groups(layout: LinearLayout, axis: int, vector: int) -> tuple[tuple[int, ...], ...]:
