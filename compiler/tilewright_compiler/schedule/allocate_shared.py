@@ -10,14 +10,13 @@ Emission adds a barrier only where places overlap.
 from __future__ import annotations
 
 from tilewright.errors import KernelValueError
+from tilewright_compiler.capabilities import BASELINE_SHARED_BYTES
 from tilewright_compiler.ir.builder import Builder, Rewrite, rewrite_module
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.types import TileType, element_bytes, shape_of
 from tilewright_compiler.layout.convert import plan_conversion
 from tilewright_compiler.layout.reduce import plan_reduce
 
-# What a block may use on every target (compute capability 8.6, 8.9 and 12.x have the least).
-SHARED_LIMIT_BYTES = 99 * 1024
 _ALIGNMENT_BYTES = 16
 # Keeping exchanges apart may cost up to this much memory without costing occupancy.
 _ROOMY_BYTES = 8 * 1024
@@ -90,7 +89,7 @@ def _place(module: Module, followers: dict[Operation, set[Operation]]) -> dict[O
         if operation not in sizes:
             continue
         size = sizes[operation]
-        if size > SHARED_LIMIT_BYTES:
+        if size > BASELINE_SHARED_BYTES:
             raise _too_large(operation, size)
         taken = sorted(spans[other] for other in neighbours[operation] if other in spans)
         start = _first_gap(taken, size)
@@ -117,7 +116,7 @@ def _too_large(operation: Operation, size: int) -> KernelValueError:
     shape = shape_of(operation.operands[0].type)
     msg = (
         f"{operation.name} of a tile of shape {shape} needs {size} bytes of shared memory, "
-        f"{size - SHARED_LIMIT_BYTES} more than the {SHARED_LIMIT_BYTES} that every GPU has; "
+        f"{size - BASELINE_SHARED_BYTES} more than the {BASELINE_SHARED_BYTES} that every GPU has; "
         "use smaller block sizes"
     )
     return KernelValueError(msg, (operation.location,) if operation.location else ())
