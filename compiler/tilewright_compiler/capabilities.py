@@ -1,8 +1,7 @@
 """What each target has, as one table, and the PTX text that its cubin comes from.
 
 The figures are the vendor's (CUDA programming guide, "Compute capabilities"; PTX ISA release
-notes) and were checked against ptxas 12.9: `ptx_versions` is the lowest and highest `.version`
-that it accepts for the target.
+notes).
 """
 
 from __future__ import annotations
@@ -40,8 +39,6 @@ class TargetCapabilities:
 
     target: Target
     shared_bytes: int
-    max_registers: int
-    ptx_versions: tuple[tuple[int, int], tuple[int, int]]
 
 
 # The multistage text: also the floor for GPUs that nobody has seen yet, so its version is the
@@ -53,10 +50,10 @@ TARGETS: Mapping[Target, TargetCapabilities] = MappingProxyType(
     {
         row.target: row
         for row in (
-            TargetCapabilities(Target(8, 0), 99 * KIB, 255, ((7, 0), (8, 8))),
-            TargetCapabilities(Target(9, 0, "a"), 227 * KIB, 255, ((8, 0), (8, 8))),
-            TargetCapabilities(Target(10, 0, "f"), 227 * KIB, 255, ((8, 8), (8, 8))),
-            TargetCapabilities(Target(12, 0, "f"), 99 * KIB, 255, ((8, 8), (8, 8))),
+            TargetCapabilities(Target(8, 0), 99 * KIB),
+            TargetCapabilities(Target(9, 0, "a"), 227 * KIB),
+            TargetCapabilities(Target(10, 0, "f"), 227 * KIB),
+            TargetCapabilities(Target(12, 0, "f"), 99 * KIB),
         )
     }
 )

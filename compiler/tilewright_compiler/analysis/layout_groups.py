@@ -92,10 +92,6 @@ class LayoutGroups:
     stores: tuple[AccessUse, ...]
     reduces: tuple[Operation, ...]
 
-    def is_moved(self, value: Value) -> bool:
-        """Whether the value is a change of shape of one that is not cheap."""
-        return value not in self.cheap and value not in self.group_of
-
     def origin(self, value: Value) -> tuple[Value, tuple[Operation, ...]] | None:
         """Return the anchored value behind moves, and the chain from it; None if cheap."""
         chain: list[Operation] = []

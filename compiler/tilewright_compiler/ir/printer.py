@@ -48,12 +48,6 @@ def print_module(
     return "\n".join(lines) + "\n"
 
 
-def print_function(function: Function, *, locations: bool = False) -> str:
-    """Return the text of one function."""
-    printer = _FunctionPrinter(locations=locations, notes={})
-    return "\n".join(printer.function_lines(function)) + "\n"
-
-
 def format_attribute(value: Any) -> str:
     """Return an attribute value's text; what the parser cannot read gives `<unprintable ...>`."""
     # bool before int: True is an int, and the text must keep the kind.
