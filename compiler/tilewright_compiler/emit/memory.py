@@ -42,8 +42,7 @@ class Edges:
 
     def only(self, text: FunctionText, register: int, is_full: str) -> str:
         """Return the predicate of an element that its vector's access left out."""
-        true = text.raw_constant("true", "i1")
-        left_out = text.value(f"llvm.xor {is_full}, {true} : i1")
+        left_out = text.value(f"llvm.xor {is_full}, {text.i1(True)} : i1")
         return text.value(f"llvm.and {left_out}, {self.masks[register]} : i1")
 
 
