@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.runtime import jit
 from tilewright_compiler.capabilities import TARGETS
 from tilewright_compiler.passes import PASSES
 from tilewright_release.audit import library_kernels
@@ -67,3 +68,4 @@ def test_a_kernel_family_has_definition_signatures_and_tests(family: str) -> Non
 def test_a_target_is_a_row_here_and_there() -> None:
     rows = read_targets(_ROOT / "prebuilt" / "targets.toml").rows
     assert {row.target for row in rows} == set(TARGETS)
+    assert set(jit.TARGETS) == set(TARGETS)
