@@ -2,7 +2,7 @@
 
     header   magic, version, size of the file, numbers of frames and blobs, sha256 of it all and the
     index index    sizes of each frame, stored and expanded; then sha256, place and size of each
-    blob, sorted frames   zstd, each at most 64 KiB expanded, of blobs one after the other
+    blob, sorted frames   zstd, each at most 128 KiB expanded, of blobs one after the other
 
 Neighbouring blobs share frames, so a writer that puts similar ones next to each other gets the
 ratio of a solid archive, while a reader expands one or two frames to get at a cubin. The file is no
@@ -28,7 +28,7 @@ from tilewright.errors import CorruptBlobError, FormatError
 
 MAGIC = b"\x93TWPACK\n"
 VERSION = 1
-FRAME_BYTES = 64 * 1024
+FRAME_BYTES = 128 * 1024
 
 _LEVEL = 19
 _HEADER = struct.Struct("<8sIIQII32s")  # magic, version, reserved, file size, frames, blobs, sha256

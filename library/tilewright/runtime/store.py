@@ -36,6 +36,7 @@ class Bundle:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._manifest: Manifest | None = None
+        self._entries: dict[str, Entry | None] = {}
         self._packs: dict[str, PackReader] = {}
         self._lock = Lock()
 
@@ -46,6 +47,12 @@ class Bundle:
             if self._manifest is None:
                 self._manifest = read_manifest(self.folder / FILE_NAME)
             return self._manifest
+
+    def entry(self, source_key: str) -> Entry | None:
+        """Return the entry with this key, remembered: a first launch asks twice."""
+        if source_key not in self._entries:
+            self._entries[source_key] = self.manifest.entries.get(source_key)
+        return self._entries[source_key]
 
     def close(self) -> None:
         """Close the packs; they are opened again when needed."""
@@ -89,7 +96,7 @@ def find(source_key: str) -> tuple[Bundle, Entry] | None:
     one.
     """
     for bundle in bundles():
-        entry = bundle.manifest.entries.get(source_key)
+        entry = bundle.entry(source_key)
         if entry is not None:
             return bundle, entry
     return None
