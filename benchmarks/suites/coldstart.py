@@ -16,10 +16,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import tilewright
 from benchmarks.record import Row
 from benchmarks.rounds import ROUNDS, Timing
-
-import tilewright
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+
+import tilewright
 from benchmarks.baselines import cuda_bindings_vecadd, triton_vecadd
 from benchmarks.kernels import copy_tiles
 from benchmarks.record import Row
 from benchmarks.timing import Contender, host_us
-
-import tilewright
 from tilewright.abi.dtypes import float32, int64
 from tilewright.abi.signature import Constexpr, declared
 from tilewright.runtime import sources

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as functional
-from benchmarks.record import Row
-from benchmarks.timing import device_ms
 
 import tilewright
+from benchmarks.record import Row
+from benchmarks.timing import device_ms
 from tilewright.tensor import elementwise, rows
 
 TARGETS = Path(__file__).resolve().parent.parent / "targets" / "rowops.toml"

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.gate import RULES, Verdict, judge, verdicts
-from benchmarks.record import Row
 
 from benchmarks import gate
+from benchmarks.gate import RULES, Verdict, judge, verdicts
+from benchmarks.record import Row
 
 _BENCHMARKS = Path(gate.__file__).parent
 _GOALS: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(gate.GOALS.read_text())

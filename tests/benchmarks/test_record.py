@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.record import Row, load_results, print_table, write_results
-from benchmarks.rounds import Timing
 
 from benchmarks import record
+from benchmarks.record import Row, load_results, print_table, write_results
+from benchmarks.rounds import Timing
 
 _RESULTS = Path(record.__file__).parent / "results"
 _FILES = sorted(_RESULTS.glob("*/*.json"))

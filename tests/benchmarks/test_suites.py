@@ -9,9 +9,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from benchmarks.kernels import copy_tiles
 from benchmarks.suites import coldstart
-
 from helpers.fake_driver import run_with_fake_driver
 from tilewright.abi.target import Target
 from tilewright_compiler.backend.ptxas import assemble
