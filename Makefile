@@ -62,6 +62,9 @@ $(build_ready):
 	@# The sources by their folders: an editable install would put its own finder before every test's path.
 	printf '%s\n' $(CURDIR)/library $(CURDIR)/compiler $(CURDIR)/release \
 		> $$($(build_python) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tilewright-checkout.pth
+	@# The command line of these very sources: what an install would have put there.
+	printf '#!/bin/sh\nexec "%s" -m tilewright.cli.main "$$@"\n' $(CURDIR)/$(build_python) > $(build_env)/bin/tilewright
+	chmod +x $(build_env)/bin/tilewright
 	@touch $@
 
 # The launcher, in its place in the checkout: again when the C or its build changed.

@@ -10,6 +10,7 @@ common case of one contiguous row.
 from __future__ import annotations
 
 import tilewright.language as tl
+from tilewright.kernels.rows import store_row
 
 MINUS_HALF_LOG2_E = tl.constexpr(-0.7213475204444817)
 
@@ -34,15 +35,6 @@ def load_tile(pointers, lanes, stride, mask):
     else:
         values = tl.load(pointers + lanes * stride, mask=mask)
     return values
-
-
-@tl.kernel
-def store_tile(pointers, lanes, stride, values, mask):
-    """Store what `load_tile` would load."""
-    if stride == 1:
-        tl.store(pointers + lanes, values, mask=mask)
-    else:
-        tl.store(pointers + lanes * stride, values, mask=mask)
 
 
 @tl.kernel
@@ -72,7 +64,7 @@ def add_tile(x_rows, y_rows, out_rows, lanes, x_stride, y_stride, out_stride, ma
     """Compute one tile `[BLOCK_M, BLOCK_N]`; `mask` is None for a full one."""
     a = load_tile(x_rows, lanes, x_stride, mask)
     b = load_tile(y_rows, lanes, y_stride, mask)
-    store_tile(out_rows, lanes, out_stride, a + b, mask)
+    store_row(out_rows, lanes, out_stride, a + b, mask)
 
 
 @tl.kernel(
@@ -129,7 +121,7 @@ def mul_tile(x_rows, y_rows, out_rows, lanes, x_stride, y_stride, out_stride, ma
     """Compute one tile `[BLOCK_M, BLOCK_N]`; `mask` is None for a full one."""
     a = load_tile(x_rows, lanes, x_stride, mask)
     b = load_tile(y_rows, lanes, y_stride, mask)
-    store_tile(out_rows, lanes, out_stride, a * b, mask)
+    store_row(out_rows, lanes, out_stride, a * b, mask)
 
 
 @tl.kernel(
@@ -185,7 +177,7 @@ def mul(
 def exp_tile(x_rows, out_rows, lanes, x_stride, out_stride, mask):
     """Compute one tile `[BLOCK_M, BLOCK_N]`; `mask` is None for a full one."""
     a = load_tile(x_rows, lanes, x_stride, mask)
-    store_tile(out_rows, lanes, out_stride, tl.exp(a), mask)
+    store_row(out_rows, lanes, out_stride, tl.exp(a), mask)
 
 
 @tl.kernel(
@@ -236,7 +228,7 @@ def exp(
 def gelu_tile(x_rows, out_rows, lanes, x_stride, out_stride, mask):
     """Compute one tile `[BLOCK_M, BLOCK_N]`; `mask` is None for a full one."""
     a = load_tile(x_rows, lanes, x_stride, mask)
-    store_tile(out_rows, lanes, out_stride, gelu_value(a), mask)
+    store_row(out_rows, lanes, out_stride, gelu_value(a), mask)
 
 
 @tl.kernel(

@@ -96,28 +96,38 @@ def layer_norm_looped(
     out_row = out + row_offsets(row, size0, size1, out_stride0, out_stride1)
     lane_mean = tl.zeros((BLOCK_N,), tl.float32)
     lane_squares = tl.zeros((BLOCK_N,), tl.float32)
-    lane_count = tl.zeros((BLOCK_N,), tl.float32)
     chunks = 0.0
-    for start in range(0, columns, BLOCK_N):
-        lanes = start + tl.arange(0, BLOCK_N)
-        mask = lanes < columns
+    # Full chunks without a mask, then the rest of the row with one.
+    full = columns // BLOCK_N * BLOCK_N
+    for start in range(0, full, BLOCK_N):
+        values = load_row(x_row, start + tl.arange(0, BLOCK_N), x_stride2, None, 0)
         chunks = chunks + 1.0
+        difference = values - lane_mean
+        lane_mean = lane_mean + difference * (1.0 / chunks)
+        lane_squares = lane_squares + difference * (values - lane_mean)
+    lanes = full + tl.arange(0, BLOCK_N)
+    mask = lanes < columns
+    lane_count = chunks + mask.to(tl.float32)
+    if full < columns:
         values = load_row(x_row, lanes, x_stride2, mask, 0)
         difference = tl.where(mask, values - lane_mean, 0.0)
-        lane_mean = lane_mean + difference * (1.0 / chunks)
+        lane_mean = lane_mean + difference * (1.0 / (chunks + 1.0))
         lane_squares = lane_squares + difference * tl.where(mask, values - lane_mean, 0.0)
-        lane_count = lane_count + mask.to(tl.float32)
     count = columns.to(tl.float32)
     mean = tl.sum(lane_mean * lane_count, axis=0) / count
     apart = lane_mean - mean
     variance = tl.sum(lane_squares + lane_count * apart * apart, axis=0) / count
     deviation = 1.0 / tl.sqrt(variance + eps)
-    for start in range(0, columns, BLOCK_N):
-        lanes = start + tl.arange(0, BLOCK_N)
-        mask = lanes < columns
+    if full < columns:
         values = load_row(x_row, lanes, x_stride2, mask, 0)
-        scale = parameter(weight, lanes, mask, has_weight, 1)
-        shift = parameter(bias, lanes, mask, has_bias, 0)
-        normalised = (values - mean) * deviation
-        result = normalised * scale.to(tl.float32) + shift.to(tl.float32)
+        scale = parameter(weight, lanes, mask, has_weight, 1).to(tl.float32)
+        shift = parameter(bias, lanes, mask, has_bias, 0).to(tl.float32)
+        result = (values - mean) * deviation * scale + shift
         store_row(out_row, lanes, out_stride2, result, mask)
+    for start in range(0, full, BLOCK_N):
+        lanes = start + tl.arange(0, BLOCK_N)
+        values = load_row(x_row, lanes, x_stride2, None, 0)
+        scale = parameter(weight, lanes, None, has_weight, 1).to(tl.float32)
+        shift = parameter(bias, lanes, None, has_bias, 0).to(tl.float32)
+        result = (values - mean) * deviation * scale + shift
+        store_row(out_row, lanes, out_stride2, result, None)

@@ -1,4 +1,4 @@
-"""Where the rows of a row kernel lie, and their loads and stores: for softmax, norm and reduce.
+"""Where the rows of a tile lie, and their loads and stores, for the families that take rows.
 
 Rows form an index space `[size0, size1]`, to which the caller has collapsed the leading axes of its
 array. A tile of whole rows is *full* when it has neither columns nor rows to mask: kernels take

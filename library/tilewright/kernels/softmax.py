@@ -18,6 +18,15 @@ LOWEST = tl.constexpr(-3.4028234663852886e38)
 
 
 @tl.kernel
+def take_chunk(running_max, running_sum, values):
+    """Take a chunk into each lane's maximum and its sum of exponentials relative to that."""
+    difference = values - running_max
+    decay = tl.exp2(-tl.abs(difference) * LOG2_E)  # of old and new maximum the larger weighs 1
+    running_sum = tl.where(difference > 0, running_sum * decay + 1.0, running_sum + decay)
+    return tl.maximum(running_max, values), running_sum
+
+
+@tl.kernel
 def softmax_tile(x_rows, out_rows, lanes, x_stride, out_stride, mask):
     """Write the softmax of the rows of one tile `[BLOCK_M, BLOCK_N]`."""
     values = load_row(x_rows, lanes, x_stride, mask, float("-inf"))
@@ -70,17 +79,24 @@ def softmax_looped(
     out_row = out + row_offsets(row, size0, size1, out_stride0, out_stride1)
     running_max = tl.full((BLOCK_N,), LOWEST, tl.float32)
     running_sum = tl.zeros((BLOCK_N,), tl.float32)
-    for start in range(0, columns, BLOCK_N):
+    # Full chunks without a mask, then the rest of the row with one.
+    full = columns // BLOCK_N * BLOCK_N
+    for start in range(0, full, BLOCK_N):
         lanes = start + tl.arange(0, BLOCK_N)
+        values = load_row(x_row, lanes, x_stride2, None, LOWEST)
+        running_max, running_sum = take_chunk(running_max, running_sum, values)
+    lanes = full + tl.arange(0, BLOCK_N)
+    if full < columns:
         values = load_row(x_row, lanes, x_stride2, lanes < columns, float("-inf"))
-        difference = values - running_max
-        decay = tl.exp2(-tl.abs(difference) * LOG2_E)  # of old and new maximum the larger weighs 1
-        running_sum = tl.where(difference > 0, running_sum * decay + 1.0, running_sum + decay)
-        running_max = tl.maximum(running_max, values)
+        running_max, running_sum = take_chunk(running_max, running_sum, values)
     row_max = tl.max(running_max, axis=0)
     scale = 1.0 / tl.sum(running_sum * tl.exp2((running_max - row_max) * LOG2_E), axis=0)
-    for start in range(0, columns, BLOCK_N):
-        lanes = start + tl.arange(0, BLOCK_N)
+    if full < columns:
         values = load_row(x_row, lanes, x_stride2, lanes < columns, float("-inf"))
         result = tl.exp2((values - row_max) * LOG2_E) * scale
         store_row(out_row, lanes, out_stride2, result, lanes < columns)
+    for start in range(0, full, BLOCK_N):
+        lanes = start + tl.arange(0, BLOCK_N)
+        values = load_row(x_row, lanes, x_stride2, None, LOWEST)
+        result = tl.exp2((values - row_max) * LOG2_E) * scale
+        store_row(out_row, lanes, out_stride2, result, None)

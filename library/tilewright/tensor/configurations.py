@@ -34,7 +34,7 @@ ROWS: tuple[Configuration, ...] = (
 ROWS_WITH_PARAMETERS = ROWS[:-1]
 
 # Wider rows are walked in chunks by one program.
-ROWS_LOOPED = Configuration(1, 4096, 8)
+ROWS_LOOPED = Configuration(1, 4096, 16)
 
 # Elementwise: wide tiles for long inner axes, tall ones for short.
 ELEMENTWISE_WIDE = Configuration(1, 1024, 4)
