@@ -84,4 +84,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    # What the module imports for itself is nobody's to complete.
+    dunders = {name for name in globals() if name.startswith("__") and name.endswith("__")}
+    return sorted({*dunders, *__all__} - {"__getattr__", "__dir__"})

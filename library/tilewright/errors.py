@@ -15,6 +15,7 @@
     │   └── NoDriverError        no driver, or no device
     ├── OutsideKernelError       plain Python called the tile language (also a RuntimeError)
     ├── SettingsError            a value that an environment variable may not have
+    ├── UsageError               a word of the command line names nothing, or cannot be read
     ├── ResolveError             no candidate can serve this launch; prints the whole trace
     ├── ArgumentError            launch arguments do not fit the kernel (also a TypeError)
     ├── LaunchError              the device cannot run the launch (also a ValueError)
@@ -54,6 +55,7 @@ __all__ = [
     "TilewrightError",
     "ToolchainError",
     "UnsupportedTargetError",
+    "UsageError",
 ]
 
 
@@ -171,6 +173,12 @@ class SettingsError(TilewrightError, ValueError):
     """An environment variable of ours has a value that is not allowed."""
 
     exit_code = 10
+
+
+class UsageError(TilewrightError):
+    """A word of the command line that cannot be read, or that names no kernel, module or file."""
+
+    exit_code = 2
 
 
 class ResolveError(TilewrightError):

@@ -42,7 +42,7 @@ class ComputeCapability:
     def parse(text: str) -> ComputeCapability:
         """Parse `9.0`; raises UnsupportedTargetError on anything else."""
         major, dot, minor = text.partition(".")
-        if not (dot and major.isdigit() and minor.isdigit()):
+        if not (dot and major.isdecimal() and minor.isdecimal()):
             msg = f"compute capability {text!r} is not of the form MAJOR.MINOR, such as 9.0"
             raise UnsupportedTargetError(msg)
         return ComputeCapability(int(major), int(minor))

@@ -72,7 +72,8 @@ class Candidate:
     blob: Blob | None
 
     def __str__(self) -> str:
-        return f"{self.origin} {self.target}"
+        # The floor is one text for all, so its origin says everything.
+        return self.origin if self.target == PTX else f"{self.origin} {self.target}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,7 @@ def _ptx(
         )
         return []
     candidates: list[Candidate] = []
+    has_text = False
     sources: tuple[tuple[Origin, Entry | None], ...] = (
         ("ptx", offers.entry),
         ("cached ptx", offers.cached),
@@ -225,20 +227,24 @@ def _ptx(
         blob = None if entry is None else entry.blobs.get(PTX)
         if entry is None or blob is None:
             continue
+        has_text = True
         refusal = _refuse_limits(entry, blob, device)
         if refusal is None:
             candidates.append(Candidate(origin, PTX, entry, blob))
         trace.append(
             Reason(origin, refusal is None, refusal or "the driver assembles the portable text")
         )
-    if not candidates and policy.jit and offers.compiler is None:
+    # A text that is refused would be made again with the same limits.
+    if has_text:
+        return candidates
+    if policy.jit and offers.compiler is None:
         candidates.append(Candidate("compiled ptx", PTX, None, None))
         trace.append(
             Reason(
                 "compiled ptx", True, "the compiler makes portable text, the driver assembles it"
             )
         )
-    elif not candidates:
+    else:
         trace.append(Reason(PTX, False, "there is no portable text of this kernel"))
     return candidates
 

@@ -103,14 +103,18 @@ def find(source_key: str) -> tuple[Bundle, Entry] | None:
 
 
 def entries_of(kernel: Kernel) -> dict[str, Entry]:
-    """Return the bundled entries of a kernel by source key; none when its source differs."""
+    """Return the bundled entries of a kernel by source key; none when its source differs.
+
+    As at a launch, the digest decides: a copy of a bundled file, or the same file imported under
+    another name, has the bundled entries.
+    """
     digest = kernel_digest(kernel)
     found: dict[str, Entry] = {}
     for bundle in reversed(bundles()):
-        record = bundle.manifest.kernels.get(kernel.qualified_name)
-        if record is not None and record.digest == digest:
-            entries = bundle.manifest.entries
-            found |= {k: e for k, e in entries.items() if e.kernel == kernel.qualified_name}
+        records = bundle.manifest.kernels.items()
+        names = {name for name, record in records if record.digest == digest}
+        if names:
+            found |= {k: e for k, e in bundle.manifest.entries.items() if e.kernel in names}
     return dict(sorted(found.items(), key=lambda item: (item[1].signature, item[0])))
 
 

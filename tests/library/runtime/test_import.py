@@ -61,3 +61,11 @@ assert not loaded & {"torch", "cuda", "mlir", "tilewright_compiler", "tilewright
     )
     assert len(done.lines("launch")) == 1
     assert not (tmp_path / "cache").exists()
+
+
+def test_only_public_names_are_listed() -> None:
+    import tilewright
+
+    names = [name for name in dir(tilewright) if not name.startswith("__")]
+    assert names == sorted(name for name in tilewright.__all__ if not name.startswith("__"))
+    assert "__version__" in dir(tilewright)

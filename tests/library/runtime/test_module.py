@@ -37,7 +37,7 @@ print(*loaded.trace, sep="\\n")
     assert _loads(done.lines("cuLibraryLoadData")) == [f"sm_90a {code}", "ptx 0"]
     assert "- prebuilt sm_90a: the " in done.output
     assert f"(error {code})" in done.output
-    assert "+ ptx ptx: loaded" in done.output
+    assert "+ ptx: loaded" in done.output
     assert len(done.lines("launch")) == 1
     # Not in silence: the refusal is a warning.
     assert "refused" in done.errors
@@ -61,7 +61,7 @@ except errors.ResolveError as error:
         "- prebuilt sm_80: does not run on compute capability 9.0",
         "- compile: TILEWRIGHT_JIT=off",
         "- prebuilt sm_90a: the driver finds no binary for this GPU in it (error 209)",
-        "- ptx ptx: the PTX version is newer than the driver (error 222)",
+        "- ptx: the PTX version is newer than the driver (error 222)",
         "remedy: allow the compiler",
     ):
         assert part in done.output

@@ -66,20 +66,20 @@ def _names(decision: Decision) -> list[str]:
 
 _EVERY_GPU = {
     "7.5": [],
-    "8.0": ["prebuilt sm_80", "ptx ptx"],
-    "8.6": ["family sm_80", "ptx ptx"],
-    "8.7": ["family sm_80", "ptx ptx"],
-    "8.8": ["family sm_80", "ptx ptx"],
-    "8.9": ["family sm_80", "ptx ptx"],
-    "9.0": ["prebuilt sm_90a", "ptx ptx"],
-    "10.0": ["prebuilt sm_100f", "ptx ptx"],
-    "10.3": ["family sm_100f", "ptx ptx"],
-    "10.7": ["ptx ptx"],
-    "10.9": ["ptx ptx"],
-    "11.0": ["ptx ptx"],
-    "12.0": ["prebuilt sm_120f", "ptx ptx"],
-    "12.1": ["family sm_120f", "ptx ptx"],
-    "13.0": ["ptx ptx"],
+    "8.0": ["prebuilt sm_80", "ptx"],
+    "8.6": ["family sm_80", "ptx"],
+    "8.7": ["family sm_80", "ptx"],
+    "8.8": ["family sm_80", "ptx"],
+    "8.9": ["family sm_80", "ptx"],
+    "9.0": ["prebuilt sm_90a", "ptx"],
+    "10.0": ["prebuilt sm_100f", "ptx"],
+    "10.3": ["family sm_100f", "ptx"],
+    "10.7": ["ptx"],
+    "10.9": ["ptx"],
+    "11.0": ["ptx"],
+    "12.0": ["prebuilt sm_120f", "ptx"],
+    "12.1": ["family sm_120f", "ptx"],
+    "13.0": ["ptx"],
 }
 
 
@@ -91,23 +91,35 @@ def test_every_compute_capability(gpu: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("gpu", "driver", "expected"),
     [
-        ("9.0", 11080, ["ptx ptx"]),
-        ("9.0", 12000, ["prebuilt sm_90a", "ptx ptx"]),
-        ("9.0", 12040, ["prebuilt sm_90a", "ptx ptx"]),
-        ("10.0", 12040, ["ptx ptx"]),
-        ("10.0", 12080, ["prebuilt sm_100f", "ptx ptx"]),
-        ("12.0", 12070, ["ptx ptx"]),
+        ("9.0", 11080, ["ptx"]),
+        ("9.0", 12000, ["prebuilt sm_90a", "ptx"]),
+        ("9.0", 12040, ["prebuilt sm_90a", "ptx"]),
+        ("10.0", 12040, ["ptx"]),
+        ("10.0", 12080, ["prebuilt sm_100f", "ptx"]),
+        ("12.0", 12070, ["ptx"]),
         ("9.0", 10020, []),
-        ("9.0", 99000, ["prebuilt sm_90a", "ptx ptx"]),
+        ("9.0", 99000, ["prebuilt sm_90a", "ptx"]),
     ],
 )
 def test_old_and_new_drivers(gpu: str, driver: int, expected: list[str]) -> None:
     assert _names(_decide(gpu, driver=driver, entry=_entry())) == expected
 
 
+@pytest.mark.parametrize("compiler", [None, "the compiler's tools are not installed: x"])
+def test_a_refused_portable_text_is_not_called_missing(compiler: str | None) -> None:
+    refused = _decide("9.0", driver=10020, entry=_entry(), compiler=compiler)
+    texts = [str(reason) for reason in refused.trace]
+    assert "- ptx: needs a driver for CUDA 11.0, this one is for 10.2" in texts
+    assert not any("there is no portable text" in text for text in texts)
+    # What the compiler would make is the same text, for the same drivers.
+    assert "compiled ptx" not in _names(refused)
+    absent = _decide("9.0", entry=_entry(("sm_90a",)))
+    assert "- ptx: there is no portable text of this kernel" in map(str, absent.trace)
+
+
 def test_shared_memory_is_a_constraint() -> None:
     entry = _entry(shared_bytes=120 * 1024)
-    assert _names(_decide("8.0", entry=entry)) == ["prebuilt sm_80", "ptx ptx"]
+    assert _names(_decide("8.0", entry=entry)) == ["prebuilt sm_80", "ptx"]
     decision = _decide("8.6", entry=entry)
     assert _names(decision) == []
     assert "- prebuilt sm_80: needs 122880 bytes of shared memory, the GPU has 101376" in map(
@@ -134,8 +146,8 @@ def test_the_order_is_bundle_cache_compiler_floor() -> None:
         "prebuilt sm_90a",
         "cached sm_90a",
         "compile sm_90a",
-        "ptx ptx",
-        "cached ptx ptx",
+        "ptx",
+        "cached ptx",
     ]
 
 
@@ -149,9 +161,9 @@ def test_policies_forbid_and_say_so() -> None:
 
 
 def test_a_gpu_that_no_toolchain_knows_gets_portable_text() -> None:
-    assert _names(_decide("13.0", compiler=None)) == ["compiled ptx ptx"]
+    assert _names(_decide("13.0", compiler=None)) == ["compiled ptx"]
     assert _names(_decide("7.5", compiler=None)) == []
-    assert _names(_decide("9.0", compiler=None)) == ["compile sm_90a", "compiled ptx ptx"]
+    assert _names(_decide("9.0", compiler=None)) == ["compile sm_90a", "compiled ptx"]
 
 
 def test_blackwell_is_called_untuned() -> None:
@@ -204,7 +216,7 @@ def test_an_imagined_device_has_the_limits_of_its_kind() -> None:
 
 def test_forced_ptx_leaves_the_floor_alone() -> None:
     decision = _decide("9.0", entry=_entry(), policy=Policy(jit=False, cubins=False))
-    assert _names(decision) == ["ptx ptx"]
+    assert _names(decision) == ["ptx"]
     assert str(decision.trace[0]) == "- prebuilt: CUDA_FORCE_PTX_JIT=1 asks for PTX alone"
     with_compiler = _decide("9.0", entry=None, compiler=None, policy=Policy(cubins=False))
-    assert _names(with_compiler) == ["compiled ptx ptx"]
+    assert _names(with_compiler) == ["compiled ptx"]

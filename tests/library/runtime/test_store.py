@@ -80,6 +80,14 @@ def test_only_a_change_of_meaning_makes_another_kernel(
     assert done.output.strip() == found
 
 
+def test_a_copy_under_another_name_has_the_bundled_entries(bundle: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "mine.py"
+    copy.write_text(Path(sample_kernels.__file__).read_text())
+    program = _CHANGED.replace("helpers.sample_kernels", "mine").format(path=str(copy))
+    done = run_program(program, tmp_path, TILEWRIGHT_BUNDLE_PATH=str(bundle))
+    assert (done.errors, done.output.strip()) == ("", "24 2")
+
+
 def test_a_manifest_may_not_point_outside_its_folder(bundle: Path, tmp_path: Path) -> None:
     manifest = read_manifest(bundle / "manifest.json")
     key, entry = next(iter(manifest.entries.items()))
