@@ -20,6 +20,7 @@ from tilewright.errors import ReleaseError
 from tilewright_release import bundle
 from tilewright_release.check_wheel import check_wheel
 from tilewright_release.checkout import Checkout
+from tilewright_release.dev_tools import require_tools
 from tilewright_release.wheel_file import read_limits
 
 # The start of 2026. The time of the commit would give each commit another wheel.
@@ -37,6 +38,9 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
     if arguments.output is not None:
         msg = "the wheel takes its bundle from build/bundle/; leave --output out"
         raise ReleaseError(msg)
+    # Before the bundle, which takes minutes.
+    tools = ("build", "ziglang", "elftools", "auditwheel")
+    require_tools(tools, purpose="building and checking a wheel")
     bundle.run(arguments, checkout)
     wheel = build_wheel(checkout)
     check_wheel(wheel, checkout, python=arguments.python)

@@ -19,6 +19,7 @@ from typing import Any
 from tilewright.errors import FormatError, ReleaseError
 from tilewright_release import inside_wheel
 from tilewright_release.checkout import Checkout
+from tilewright_release.dev_tools import require_tools
 from tilewright_release.wheel_file import WheelFile, WheelLimits, read_limits
 
 # A driver for CUDA 13.0 knows every GPU of the table.
@@ -47,7 +48,11 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
 
 
 def check_wheel(wheel: Path, checkout: Checkout, *, python: Path | None = None) -> None:
-    """Run every check on `wheel`; raises ReleaseError that lists what failed."""
+    """Run every check on `wheel`; raises ReleaseError that lists what failed.
+
+    Raises ToolchainError when the tools that judge it are not installed.
+    """
+    require_tools(("elftools", "auditwheel"), purpose="checking a wheel")
     limits = read_limits(checkout.wheel_limits)
     file = WheelFile(wheel)
     folders = [checkout.root, Path.home(), Path(tempfile.gettempdir())]

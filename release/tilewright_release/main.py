@@ -51,7 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (module, summary) in _COMMANDS.items():
         module.add_arguments(commands.add_parser(name, help=summary, description=summary))
-    arguments = parser.parse_args(argv)
+    try:
+        arguments = parser.parse_args(argv)
+    except TilewrightError as error:
+        # A type of an option, such as Target.parse, refuses its word.
+        parser.error(str(error))
     module, _ = _COMMANDS[arguments.command]
     try:
         return module.run(arguments, find_checkout((arguments.root or Path.cwd()).resolve()))

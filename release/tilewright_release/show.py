@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tilewright.abi.target import Target
-from tilewright.errors import ReleaseError
+from tilewright.errors import UsageError
 from tilewright_compiler.driver import show
 from tilewright_compiler.snapshots import STAGES
 from tilewright_release.checkout import Checkout
@@ -40,10 +40,10 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
 
 
 def choose(entries: list[DeclaredEntry], text: str) -> list[DeclaredEntry]:
-    """Return the entries whose signature contains `text`; raises ReleaseError when none does."""
+    """Return the entries whose signature contains `text`; raises UsageError when none does."""
     found = [entry for entry in entries if text in str(entry.signature)]
     if not found:
         known = "\n  ".join(str(entry.signature) for entry in entries)
         msg = f"no signature of {entries[0].reference} contains {text!r}; there are\n  {known}"
-        raise ReleaseError(msg)
+        raise UsageError(msg)
     return found

@@ -25,7 +25,7 @@ from tilewright.abi.signature import (
     Specialization,
     declared,
 )
-from tilewright.errors import FormatError
+from tilewright.errors import FormatError, UsageError
 from tilewright.language.kernel import Kernel
 from tilewright_release.checkout import Checkout
 from tilewright_release.table import Table, read_table
@@ -87,7 +87,7 @@ def read_signature_file(file: Path, *, root: Path) -> list[DeclaredEntry]:
 def select_entries(entries: Sequence[DeclaredEntry], name: str) -> list[DeclaredEntry]:
     """Return the entries of the kernel called `name`: its reference, qualified name or name alone.
 
-    Raises FormatError that lists the kernels when there is none, or more than one.
+    Raises UsageError that lists the kernels when there is none, or more than one.
     """
     found = [
         entry
@@ -98,7 +98,7 @@ def select_entries(entries: Sequence[DeclaredEntry], name: str) -> list[Declared
     if len(references) != 1:
         known = ", ".join(references or dict.fromkeys(entry.reference for entry in entries))
         msg = f"{name!r} names {len(references)} declared kernels; name one of {known}"
-        raise FormatError(msg)
+        raise UsageError(msg)
     return found
 
 

@@ -17,10 +17,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-from elftools.elf.gnuversions import GNUVerNeedSection
+from typing import TYPE_CHECKING
 
 from tilewright.abi.manifest import FILE_NAME, Manifest
 from tilewright.abi.pack import PackReader
@@ -28,6 +25,10 @@ from tilewright.abi.target import Target
 from tilewright.errors import InternalCompilerError, ReleaseError
 from tilewright_compiler.backend.cubin import check_cubin
 from tilewright_release.table import read_table
+
+# pyelftools is of the extra `dev`; commands that judge no wheel do without, so functions import it.
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
 
 PREBUILT = "tilewright/_prebuilt"
 
@@ -145,6 +146,8 @@ class WheelFile:
         if not name.endswith(".abi3.so"):
             msg = f"extension {name} is for one Python version; its name must end in .abi3.so"
             raise ReleaseError(msg)
+        from elftools.elf.elffile import ELFFile
+
         elf = ELFFile(io.BytesIO(self.contents[name]))
         needed, versions = _dependencies(elf)
         foreign = sorted(set(needed) - set(limits.needed))
@@ -229,6 +232,9 @@ class WheelFile:
 
 
 def _dependencies(elf: ELFFile) -> tuple[list[str], list[tuple[int, ...]]]:
+    from elftools.elf.dynamic import DynamicSection
+    from elftools.elf.gnuversions import GNUVerNeedSection
+
     needed: list[str] = []
     versions: list[tuple[int, ...]] = []
     for section in elf.iter_sections():

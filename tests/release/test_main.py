@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from helpers.fake_driver import run_program
 from helpers.small_checkout import SmallCheckout
-from tilewright.errors import FormatError, ReleaseError
+from tilewright.errors import ReleaseError, UsageError
 from tilewright_release.checkout import find_checkout
 from tilewright_release.main import main
 
@@ -25,14 +26,14 @@ def test_a_signature_that_is_not_there_lists_those_that_are(
     small: SmallCheckout, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--root", str(small.root), "show", "square", "--signature", "f64"]
-    assert main(words) == ReleaseError.exit_code
+    assert main(words) == UsageError.exit_code
     assert "no signature of kernels.py:square contains 'f64'" in capsys.readouterr().err
 
 
 def test_an_error_gives_its_exit_code_and_names_the_command(
     small: SmallCheckout, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--root", str(small.root), "show", "cube"]) == FormatError.exit_code
+    assert main(["--root", str(small.root), "show", "cube"]) == UsageError.exit_code == 2
     assert capsys.readouterr().err.startswith("tilewright dev show: 'cube' names 0 declared")
 
 
@@ -52,3 +53,47 @@ def test_every_command_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> 
         *("audit", "verify", "show", "why"),
     ):
         assert command in text
+
+
+def test_a_malformed_target_is_wrong_usage(
+    small: SmallCheckout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--root", str(small.root), "show", "square", "--target", "hopper"])
+    assert caught.value.code == 2
+    assert "'hopper' is not of the form sm_NN" in capsys.readouterr().err
+
+
+# As in an environment with the wheel and without the extra `dev`.
+_WITHOUT_DEV = """
+import sys
+from importlib.machinery import PathFinder
+class Without:
+    def find_spec(name, path=None, target=None):
+        if name in ("elftools", "auditwheel", "build", "ziglang"):
+            return None
+        return PathFinder.find_spec(name, path, target)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+from tilewright.cli.main import main
+sys.exit(main(["dev", "--root", {root!r}, *{words!r}]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["show", "square", "--stage", "source"], 0, "values * values"),
+        (["check-wheel", "some.whl"], 5, "pip install 'tilewright[dev]'"),
+        (["build-wheel"], 5, "pip install 'tilewright[dev]'"),
+    ],
+)
+def test_the_extra_is_needed_for_wheels_alone_and_named(
+    small: SmallCheckout, tmp_path: Path, words: list[str], code: int, text: str
+) -> None:
+    limits = small.checkout.wheel_limits
+    limits.parent.mkdir(exist_ok=True)
+    limits.write_bytes((Path(__file__).parents[2] / "wheels" / "limits.toml").read_bytes())
+    program = _WITHOUT_DEV.format(root=str(small.root), words=words)
+    done = run_program(program, tmp_path)
+    assert (done.code, "Traceback" in done.errors) == (code, False), done.errors
+    assert text in done.output + done.errors

@@ -5,7 +5,7 @@ import pytest
 from helpers.small_checkout import SmallCheckout
 from tilewright.abi.dtypes import float16, float32, int64
 from tilewright.abi.signature import Constexpr, Pointer, Scalar
-from tilewright.errors import FormatError
+from tilewright.errors import FormatError, UsageError
 from tilewright_release.signatures import load_kernel, read_signatures, select_entries
 
 _FILE = "prebuilt/signatures/small.toml"
@@ -103,5 +103,5 @@ def test_a_kernel_is_selected_by_any_of_its_names(small: SmallCheckout, name: st
 
 
 def test_an_unknown_name_lists_the_kernels(small: SmallCheckout) -> None:
-    with pytest.raises(FormatError, match=r"name one of kernels\.py:double, kernels\.py:square"):
+    with pytest.raises(UsageError, match=r"name one of kernels\.py:double, kernels\.py:square"):
         select_entries(read_signatures(small.checkout), "cube")

@@ -59,9 +59,10 @@ def _dev(words: list[str]) -> int:
     try:
         from tilewright_release.main import main as release_main
     except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith("tilewright_release"):
-            raise
-        msg = "`tilewright dev` needs the package tilewright_release, which is not installed"
+        msg = (
+            f"`tilewright dev` needs the module {error.name}, which is not installed; "
+            "install with `pip install 'tilewright[dev]'`"
+        )
         raise ToolchainError(msg) from error
     return release_main(words)
 
