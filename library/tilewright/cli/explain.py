@@ -1,7 +1,7 @@
 """`tilewright explain K`: which binary each signature of a kernel gets on a GPU, and why.
 
 Needs neither GPU nor driver: the decision is a pure function, and `--gpu` and `--driver` imagine
-the rest.
+the rest. Signatures that share a decision are told together, as a kernel has dozens of them.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import argparse
 import importlib
 import importlib.util
 import json
+import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.abi.target import ComputeCapability
-from tilewright.errors import ArgumentError, NoDriverError
+from tilewright.errors import NoDriverError, TilewrightError, UnsupportedTargetError, UsageError
 
 if TYPE_CHECKING:
     from tilewright.abi.manifest import Entry
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 # serves.
 _GPUS = ("8.0", "8.6", "9.0", "10.0", "10.3", "12.0")
 _ASSUMED_DRIVER = 13000
+_OLDEST_DRIVER = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +43,22 @@ class _Subject:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """The devices to decide for; `assumed_driver` is set when it is neither here nor given."""
+
+    devices: tuple[DeviceFacts, ...]
+    assumed_driver: int | None
+
+
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `explain` to the command line."""
     parser = commands.add_parser(
         "explain",
         help="show which binary a kernel gets on a GPU, and why",
-        description="Show, for each bundled signature of a kernel, the candidates in the order in "
-        "which they are tried, and the reason for every acceptance and refusal.",
+        description="Show which binary the bundled signatures of a kernel get on each GPU. For one "
+        "GPU (this machine's, or --gpu) also all candidates in the order in which they are tried, "
+        "and the reason for every acceptance and refusal.",
     )
     parser.add_argument(
         "kernel",
@@ -62,6 +75,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="V",
         help="CUDA version of the driver such as 12.4; default: the one here",
     )
+    parser.add_argument("--all", action="store_true", help="list every signature")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -71,44 +85,68 @@ def run(arguments: argparse.Namespace) -> int:
     from tilewright.errors import ResolveError
     from tilewright.runtime.sources import decide_key
 
-    devices = _devices(arguments.gpu, arguments.driver)
+    scene = _scene(arguments.gpu, arguments.driver)
     subjects = _subjects(arguments.kernel)
-    decisions = [
-        decide_key(subject.name, entry.signature, key, facts=facts)
+    decisions = {
+        subject.name: [
+            decide_key(subject.name, entry.signature, key, facts=facts)
+            for key, entry in subject.entries.items()
+            for facts in scene.devices
+        ]
         for subject in subjects
-        for key, entry in subject.entries.items()
-        for facts in devices
-    ]
+    }
+    every = [decision for found in decisions.values() for decision in found]
     if arguments.json:
         notes = {subject.name: subject.note for subject in subjects if subject.note}
-        print(json.dumps({"notes": notes, "decisions": [_to_json(d) for d in decisions]}, indent=2))
+        report = {
+            "assumed_driver": scene.assumed_driver,
+            "notes": notes,
+            "decisions": [_to_json(decision) for decision in every],
+        }
+        print(json.dumps(report, indent=2))
     else:
-        _print(subjects, decisions, is_full=len(devices) == 1)
-    is_unserved = any(not decision.candidates for decision in decisions)
-    return ResolveError.exit_code if is_unserved and len(devices) == 1 else 0
+        _print(arguments.kernel, subjects, decisions, scene, is_all=arguments.all)
+    is_unserved = any(not decision.candidates for decision in every)
+    return ResolveError.exit_code if is_unserved and len(scene.devices) == 1 else 0
 
 
-def _devices(gpu: str | None, driver: str | None) -> list[DeviceFacts]:
+def _scene(gpu: str | None, driver: str | None) -> _Scene:
     from tilewright.runtime import device
 
     version = None if driver is None else _parse_driver(driver)
-    if gpu is None and version is None:
+    wanted = None if gpu is None else _parse_gpu(gpu)
+    if wanted is None:
         try:
-            return [device.device(0).facts]
+            facts = device.device(0).facts
         except NoDriverError:
             pass
+        else:
+            return _Scene((replace(facts, driver_version=version or facts.driver_version),), None)
+    assumed = None
     if version is None:
-        version = _ASSUMED_DRIVER
-    capabilities = [ComputeCapability.parse(text) for text in (_GPUS if gpu is None else (gpu,))]
-    return [device.imagined(each, driver_version=version) for each in capabilities]
+        try:
+            version = device.driver_version()
+        except NoDriverError:
+            version = assumed = _ASSUMED_DRIVER
+    capabilities = (wanted,) if wanted else tuple(map(ComputeCapability.parse, _GPUS))
+    devices = tuple(device.imagined(each, driver_version=version) for each in capabilities)
+    return _Scene(devices, assumed)
+
+
+def _parse_gpu(text: str) -> ComputeCapability:
+    try:
+        return ComputeCapability.parse(text)
+    except UnsupportedTargetError as error:
+        msg = f"--gpu: {error}"
+        raise UsageError(msg) from error
 
 
 def _parse_driver(text: str) -> int:
-    major, dot, minor = text.partition(".")
-    if not major.isdigit() or (dot and not minor.isdigit()) or int(major) < 11:
+    match = re.fullmatch(r"([0-9]{2})(?:\.([0-9]))?", text)
+    if match is None or int(match[1]) < _OLDEST_DRIVER:
         msg = f"--driver {text!r} is not a CUDA version such as 12.4 (`nvidia-smi` shows it)"
-        raise ArgumentError(msg)
-    return int(major) * 1000 + int(minor or 0) * 10
+        raise UsageError(msg)
+    return int(match[1]) * 1000 + int(match[2] or 0) * 10
 
 
 def _subjects(text: str) -> list[_Subject]:
@@ -128,7 +166,7 @@ def _subjects(text: str) -> list[_Subject]:
     if not found:
         known = sorted({name for bundle in store.bundles() for name in bundle.manifest.kernels})
         msg = f"no bundled kernel is called {text!r}; bundled are: {', '.join(known) or 'none'}"
-        raise ArgumentError(msg)
+        raise UsageError(msg)
     return [
         _Subject(kernel, dict(sorted(entries.items(), key=lambda item: item[1].signature)))
         for kernel, entries in sorted(found.items())
@@ -150,29 +188,42 @@ def _why_no_entries(kernel: Kernel) -> str:
 def _load_kernel(module_name: str, name: str) -> Kernel:
     from tilewright.language.kernel import Kernel
 
-    path = Path(module_name)
-    if path.suffix == ".py":
-        if not path.is_file():
-            msg = f"there is no file {module_name!r}"
-            raise ArgumentError(msg)
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module  # kernels look up their globals through it
-        spec.loader.exec_module(module)
-    else:
-        try:
-            module = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            msg = f"there is no module {module_name!r}: {error}"
-            raise ArgumentError(msg) from error
+    module = _load_module(module_name)
     kernel = getattr(module, name, None)
     if not isinstance(kernel, Kernel):
         known = sorted(key for key, value in vars(module).items() if isinstance(value, Kernel))
         msg = f"{module_name} has no kernel {name!r}; it has: {', '.join(known) or 'none'}"
-        raise ArgumentError(msg)
+        raise UsageError(msg)
     return kernel
+
+
+def _load_module(name: str) -> ModuleType:
+    path = Path(name)
+    if path.suffix == ".py" and not path.is_file():
+        msg = f"there is no file {name!r}"
+        raise UsageError(msg)
+    try:
+        return _load_file(path) if path.suffix == ".py" else importlib.import_module(name)
+    except TilewrightError:
+        raise
+    except ModuleNotFoundError as error:
+        is_itself = error.name is not None and f"{name}.".startswith(f"{error.name}.")
+        fault = f"there is no module {name!r}" if is_itself else f"{name} cannot be imported"
+        msg = f"{fault}: {error}"
+        raise UsageError(msg) from error
+    except Exception as error:  # the file is the user's, and may raise anything
+        msg = f"{name} cannot be imported: {type(error).__name__}: {error}"
+        raise UsageError(msg) from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # kernels look up their globals through it
+    spec.loader.exec_module(module)
+    return module
 
 
 def _to_json(decision: Decision) -> dict[str, Any]:
@@ -190,21 +241,64 @@ def _to_json(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _print(subjects: list[_Subject], decisions: list[Decision], *, is_full: bool) -> None:
+def _print(
+    text: str,
+    subjects: Sequence[_Subject],
+    decisions: Mapping[str, Sequence[Decision]],
+    scene: _Scene,
+    *,
+    is_all: bool,
+) -> None:
     from tilewright.runtime.device import format_version
 
-    for subject in subjects:
+    if scene.assumed_driver is not None:
+        print(f"assuming a driver for CUDA {format_version(scene.assumed_driver)}")
+    if len(subjects) > 1:
+        print(f"{len(subjects)} bundled kernels are called {text!r}; the full name tells one alone")
+    has_head = scene.assumed_driver is not None or len(subjects) > 1
+    for index, subject in enumerate(subjects):
+        if index or has_head:
+            print()
         print(subject.name + (f": {subject.note}" if subject.note else ""))
-        signature = ""
-        for decision in decisions:
-            if decision.kernel != subject.name:
-                continue
-            if decision.signature != signature:
-                signature = decision.signature
-                print(f"\n  {signature}")
-            gpu = decision.device.capability
-            chosen = ", then ".join(map(str, decision.candidates)) or "nothing can run here"
-            driver = format_version(decision.device.driver_version)
-            print(f"    {gpu} (driver {driver}): {chosen}")
-            for reason in decision.trace if is_full else ():
-                print(f"      {reason}")
+        for device in scene.devices if subject.entries else ():
+            found = [each for each in decisions[subject.name] if each.device == device]
+            driver = format_version(device.driver_version)
+            print(f"  {device.capability} (driver {driver}): {_summary(found)}")
+            if is_all or len(scene.devices) == 1:
+                _print_groups(found, is_all=is_all, has_reasons=len(scene.devices) == 1)
+
+
+def _summary(decisions: Sequence[Decision]) -> str:
+    counts: dict[str, int] = {}
+    for decision in decisions:
+        first = str(decision.candidates[0]) if decision.candidates else "nothing can run here"
+        counts[first] = counts.get(first, 0) + 1
+    if len(counts) == 1:
+        (first,) = counts
+        return f"{first} for {_count(len(decisions), 'all ')}"
+    return ", ".join(f"{name} for {count}" for name, count in counts.items()) + (
+        f" of {_count(len(decisions))}"
+    )
+
+
+def _count(number: int, several: str = "") -> str:
+    return "1 signature" if number == 1 else f"{several}{number} signatures"
+
+
+def _print_groups(decisions: Sequence[Decision], *, is_all: bool, has_reasons: bool) -> None:
+    groups: dict[tuple[object, ...], list[Decision]] = {}
+    for decision in decisions:
+        key = (tuple(map(str, decision.candidates)), decision.trace)
+        groups.setdefault(key, []).append(decision)
+    for members in groups.values():
+        first = members[0]
+        chosen = ", then ".join(map(str, first.candidates)) or "nothing can run here"
+        print(f"    {_count(len(members))}: {chosen}")
+        for reason in first.trace if has_reasons else ():
+            print(f"      {reason}")
+        # One tells a group from the others; the rest is for who asks.
+        if is_all or len(members) == 1:
+            for decision in members:
+                print(f"      {decision.signature}")
+        elif len(groups) > 1:
+            print(f"      such as {first.signature}")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from helpers import sample_kernels
 from helpers.bundles import PACK
 from helpers.fake_driver import Finished, run_program, run_with_fake_driver
 from helpers.launches import write_sample_bundle
+from tilewright.abi.manifest import read_manifest, write_manifest
 
 _CLI = "import sys\nfrom tilewright.cli.main import main\nsys.exit(main({words!r}))\n"
 
@@ -26,13 +29,61 @@ def _run(folder: Path, *words: str, **environment: str) -> Finished:
 
 
 def test_explain_works_without_gpu_and_driver(bundle: Path, tmp_path: Path) -> None:
-    done = _run(tmp_path, "explain", "strided", "--gpu", "8.6", TILEWRIGHT_BUNDLE_PATH=str(bundle))
+    words = ("explain", "add", "--gpu", "8.6")
+    done = _run(tmp_path, *words, TILEWRIGHT_BUNDLE_PATH=str(bundle), TILEWRIGHT_JIT="off")
     assert done.code == 0, done.errors
+    # 24 signatures share one decision, which is told once.
+    assert done.output.splitlines() == [
+        "assuming a driver for CUDA 13.0",
+        "",
+        "helpers.sample_kernels.add",
+        "  8.6 (driver 13.0): family sm_80 for all 24 signatures",
+        "    24 signatures: family sm_80, then ptx",
+        "      - prebuilt sm_100f: does not run on compute capability 8.6",
+        "      - prebuilt sm_120f: does not run on compute capability 8.6",
+        "      - prebuilt sm_90a: does not run on compute capability 8.6",
+        "      + family sm_80: sm_80 also runs on 8.6",
+        "      - cached: not compiled on this machine by this version",
+        "      - compile: TILEWRIGHT_JIT=off forbids the compiler",
+        "      + ptx: the driver assembles the portable text",
+    ]
+
+
+def test_explain_lists_signatures_when_asked(bundle: Path, tmp_path: Path) -> None:
+    words = ("explain", "strided", "--all", "--driver", "12.4")
+    done = _run(tmp_path, *words, TILEWRIGHT_BUNDLE_PATH=str(bundle))
     assert done.output.startswith("helpers.sample_kernels.strided\n")
-    assert "row_stride:i64:16s, column_stride:i64:us" in done.output
-    assert "8.6 (driver 13.0): family sm_80, then" in done.output
-    assert "+ family sm_80: sm_80 also runs on 8.6" in done.output
-    assert "- prebuilt sm_90a: does not run on compute capability 8.6" in done.output
+    assert "assuming" not in done.output
+    assert done.output.count("row_stride:i64:16s, column_stride:i64:us") == 6
+
+
+@pytest.mark.parametrize(("driver", "chosen"), [("12.0", "prebuilt sm_90a"), ("11.8", "ptx")])
+def test_explain_finds_a_copy_of_a_bundled_file(
+    bundle: Path, tmp_path: Path, driver: str, chosen: str
+) -> None:
+    copy = tmp_path / "mine.py"
+    copy.write_text(Path(sample_kernels.__file__).read_text())
+    words = ("explain", f"{copy}:add", "--gpu", "9.0", "--driver", driver)
+    done = _run(tmp_path, *words, TILEWRIGHT_BUNDLE_PATH=str(bundle), TILEWRIGHT_JIT="off")
+    assert done.code == 0, done.errors
+    expected = f"mine.add\n  9.0 (driver {driver}): {chosen} for all 24 signatures\n"
+    assert done.output.startswith(expected)
+
+
+def test_explain_tells_kernels_of_one_name_apart(bundle: Path, tmp_path: Path) -> None:
+    manifest = read_manifest(bundle / "manifest.json")
+    entries = {
+        key: replace(entry, kernel=entry.kernel.replace("sample_kernels.mixed", "other.add"))
+        for key, entry in manifest.entries.items()
+    }
+    folder = tmp_path / "twins"
+    folder.mkdir()
+    write_manifest(folder / "manifest.json", replace(manifest, entries=entries))
+    words = ("explain", "add", "--driver", "13.0")
+    done = _run(tmp_path, *words, TILEWRIGHT_BUNDLE_PATH=str(folder))
+    assert done.output.startswith("2 bundled kernels are called 'add'")
+    assert "\n\nhelpers.other.add\n" in done.output
+    assert "\n\nhelpers.sample_kernels.add\n" in done.output
 
 
 def test_explain_json_holds_every_decision(bundle: Path, tmp_path: Path) -> None:
@@ -100,14 +151,20 @@ def test_a_kernel_in_no_bundle_is_explained(bundle: Path, tmp_path: Path) -> Non
         (("explain", "helpers.sample_kernels:tl"), "it has: add, mixed, strided"),
         (("explain", "add", "--gpu", "nine"), "is not of the form MAJOR.MINOR"),
         (("explain", "add", "--gpu", "9"), "is not of the form MAJOR.MINOR"),
+        (("explain", "broken.py:k"), "cannot be imported: SyntaxError"),
+        (("explain", ":k"), "cannot be imported"),
+        (("explain", "add", "--gpu", "9.²"), "is not of the form MAJOR.MINOR"),
+        (("explain", "add", "--driver", "12.²"), "is not a CUDA version such as 12.4"),
         (("explain", "add", "--driver", "r580"), "is not a CUDA version such as 12.4"),
     ],
 )
 def test_wrong_words_give_a_message_and_no_traceback(
     bundle: Path, tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
+    (tmp_path / "broken.py").write_text("def k(:\n")
+    words = tuple(word.replace("broken.py", str(tmp_path / "broken.py")) for word in words)
     done = _run(tmp_path, *words, TILEWRIGHT_BUNDLE_PATH=str(bundle))
-    assert done.code not in (0, 255)
+    assert done.code == 2
     assert done.errors.startswith("tilewright: ")
     assert message in done.errors
     assert "Traceback" not in done.errors
