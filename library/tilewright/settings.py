@@ -142,6 +142,22 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     return Settings(**values, force_ptx=force_ptx, cache_candidates=candidates)
 
 
+def spelled(values: Settings) -> dict[str, str]:
+    """Return each variable with the text that sets it to its value here; `unset` if none does."""
+    found = {variable(name): _spell(getattr(values, name)) for name in _declarations()}
+    if values.cache_dir is None and not values.cache_candidates:
+        found[variable("cache_dir")] = "off"
+    return found | {"CUDA_FORCE_PTX_JIT": "1" if values.force_ptx else "unset"}
+
+
+def _spell(value: bool | Path | frozenset[str] | None) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, frozenset):
+        return ",".join(sorted(value)) or "off"
+    return "unset" if value is None else str(value)
+
+
 def describe() -> str:
     """Return the table of all variables for the documentation, in Markdown."""
     lines = ["| variable | values | default | meaning |", "|---|---|---|---|"]

@@ -12,6 +12,10 @@ from typing import Any
 from tilewright import __version__
 from tilewright.errors import DriverError, FormatError, ResolveError, TilewrightError
 
+_INSTALL_COMPILER = "`pip install 'tilewright[compiler]'` installs one"
+# The driver's message is written for a launch; here the reader is already where it points.
+_POINTER_HERE = ", `tilewright doctor` tells more"
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
@@ -38,7 +42,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report and return the exit code."""
-    sections = [_installation(), _driver(), _compiler(), _cache(), *_bundles()]
+    sections = [_installation(), _settings(), _driver(), _compiler(), _cache(), *_bundles()]
     code = _exit_code(sections)
     if arguments.json:
         report = {s.name: {**s.facts, "faults": list(s.faults)} for s in sections}
@@ -61,21 +65,28 @@ def _exit_code(sections: list[Section]) -> int:
 
 def _installation() -> Section:
     from tilewright.runtime import jit, store
-    from tilewright.settings import settings
 
     facts = {
         "tilewright": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "settings": str(settings()),
     }
     has_nothing = not store.bundles() and jit.why_unavailable() is not None
     faults = (
-        ("there is neither a bundle nor a compiler: no kernel can run on a GPU",)
+        (
+            "there is neither a bundle nor a compiler: no kernel can run on a GPU; "
+            + _INSTALL_COMPILER,
+        )
         if has_nothing
         else ()
     )
     return Section("installation", facts, faults)
+
+
+def _settings() -> Section:
+    from tilewright import settings
+
+    return Section("settings", settings.spelled(settings.settings()))
 
 
 def _driver() -> Section:
@@ -98,7 +109,8 @@ def _driver() -> Section:
     except NoDriverError as error:
         # No driver at all is a machine for the interpreter; one that does not start is a fault.
         is_absent = error.call == "dlopen" or error.code == 100
-        return Section("driver", {"state": str(error)}, () if is_absent else (str(error),))
+        text = str(error).replace(_POINTER_HERE, "")
+        return Section("driver", {"state": text} if is_absent else {}, () if is_absent else (text,))
     except DriverError as error:
         return Section("driver", {}, (str(error),))
     return Section("driver", facts)
@@ -109,7 +121,8 @@ def _compiler() -> Section:
 
     reason = jit.why_unavailable()
     targets = ", ".join(map(str, jit.TARGETS))
-    return Section("compiler", {"state": reason or f"installed; makes cubins for {targets}"})
+    state = f"{reason}; {_INSTALL_COMPILER}" if reason else f"installed; makes cubins for {targets}"
+    return Section("compiler", {"state": state})
 
 
 def _cache() -> Section:
@@ -134,11 +147,11 @@ def _cache() -> Section:
 
 
 def _bundles() -> Iterator[Section]:
-    from tilewright.runtime import store
+    from tilewright.runtime import jit, store
 
     for bundle in store.bundles():
         faults = []
-        facts: dict[str, Any] = {"folder": str(bundle.folder)}
+        facts: dict[str, Any] = {}
         try:
             manifest = bundle.manifest
             facts |= {"version": manifest.version, "kernels": len(manifest.kernels)}
@@ -161,14 +174,15 @@ def _bundles() -> Iterator[Section]:
             faults.append(str(error))
         yield Section(f"bundle {bundle.folder}", facts, tuple(faults))
     if not store.bundles():
-        yield Section(
-            "bundle", {"state": "no bundle is installed: every kernel is compiled when used"}
-        )
+        state = "no bundle is installed"
+        if jit.why_unavailable() is None:
+            state += ": every kernel is compiled when used"
+        yield Section("bundle", {"state": state})
 
 
 def _print(section: Section) -> None:
     print(section.name)
     for name, value in section.facts.items():
-        print(f"  {name}: {value}")
+        print(f"  {name} = {value}" if section.name == "settings" else f"  {name}: {value}")
     for fault in section.faults:
         print(f"  FAULT: {fault}")

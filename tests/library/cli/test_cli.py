@@ -200,7 +200,44 @@ def test_doctor_without_driver_is_content(bundle: Path, tmp_path: Path) -> None:
     assert done.code == 0, done.errors
     report = json.loads(done.output)
     assert "no CUDA driver" in report["driver"]["state"]
+    assert "tilewright doctor" not in done.output
+    assert report["settings"]["TILEWRIGHT_BUNDLE_PATH"] == str(bundle)
     assert report["exit_code"] == 0
+
+
+def test_doctor_prints_settings_as_they_are_set(bundle: Path, tmp_path: Path) -> None:
+    settings = {"TILEWRIGHT_BUNDLE_PATH": str(bundle), "TILEWRIGHT_TRACE": "resolve,launch"}
+    done = _run(tmp_path, "doctor", TILEWRIGHT_JIT="off", TILEWRIGHT_CACHE_DIR="off", **settings)
+    lines = done.output.splitlines()
+    assert "  TILEWRIGHT_JIT = off" in lines
+    assert "  TILEWRIGHT_PTX = on" in lines
+    assert "  TILEWRIGHT_CACHE_DIR = off" in lines
+    assert "  TILEWRIGHT_TRACE = launch,resolve" in lines
+    assert f"  TILEWRIGHT_BUNDLE_PATH = {bundle}" in lines
+    assert "  CUDA_FORCE_PTX_JIT = unset" in lines
+    assert "Settings(" not in done.output
+    assert "PosixPath" not in done.output
+    # Once as a setting, once as the bundle that is checked.
+    assert done.output.count(str(bundle)) == 2
+
+
+# As a plain checkout without the compiler's tools.
+_BARE = """
+import sys
+from tilewright.runtime import jit, store
+jit.why_unavailable = lambda: "the compiler's tools are not installed: x"
+store.bundles = lambda: ()
+from tilewright.cli.main import main
+sys.exit(main(["doctor"]))
+"""
+
+
+def test_doctor_names_the_remedy_when_nothing_can_run(tmp_path: Path) -> None:
+    done = run_program(_BARE, tmp_path)
+    assert done.code == 8, done.errors
+    (fault,) = [line for line in done.output.splitlines() if "FAULT" in line]
+    assert "pip install 'tilewright[compiler]'" in fault
+    assert "is compiled when used" not in done.output
 
 
 @pytest.mark.parametrize("damage", ["pack zeroed", "pack missing", "record changed", "cut"])
