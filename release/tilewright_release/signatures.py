@@ -120,6 +120,9 @@ def load_kernel(reference: str, *, root: Path) -> Kernel:
     except ModuleNotFoundError as error:
         msg = f"kernel {reference!r}: {error}"
         raise FormatError(msg) from error
+    except (Exception, SystemExit) as error:  # whatever the author's module does when imported
+        msg = f"kernel {reference!r}: importing {place} fails with {type(error).__name__}: {error}"
+        raise FormatError(msg) from error
     kernel = getattr(module, name, None)
     if not isinstance(kernel, Kernel):
         known = [n for n, value in vars(module).items() if isinstance(value, Kernel)]
@@ -203,7 +206,13 @@ def _read_config(
             f"{reference} are {', '.join(sorted(expected)) or 'none'}",
         )
     num_warps, num_stages = table.integer("num_warps", 4), table.integer("num_stages", 3)
+    if num_warps not in (1, 2, 4, 8, 16, 32):
+        table.fail("num_warps", f"is {num_warps}; a program has 1, 2, 4, 8, 16 or 32 warps")
     specializations = table.texts("specializations", SPECIALIZATIONS)
+    if not specializations:
+        table.fail(
+            "specializations", "is empty: that would drop the configuration; remove it instead"
+        )
     for specialization in specializations:
         if specialization not in SPECIALIZATIONS:
             table.fail("specializations", f"has {specialization!r}; known are fast and general")

@@ -105,3 +105,21 @@ def test_a_kernel_is_selected_by_any_of_its_names(small: SmallCheckout, name: st
 def test_an_unknown_name_lists_the_kernels(small: SmallCheckout) -> None:
     with pytest.raises(UsageError, match=r"name one of kernels\.py:double, kernels\.py:square"):
         select_entries(read_signatures(small.checkout), "cube")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("num_warps = 3", "1, 2, 4, 8, 16 or 32 warps"), ("specializations = []", "is empty")],
+)
+def test_configurations_that_could_not_be_launched_are_refused(
+    small: SmallCheckout, line: str, message: str
+) -> None:
+    file = small.checkout.root / _FILE
+    text = file.read_text()
+    if line.startswith("num_warps"):
+        text = text.replace("num_warps = 1", line, 1)
+    else:
+        text = text.replace("[[kernel.config]]\n", f"[[kernel.config]]\n{line}\n", 1)
+    file.write_text(text)
+    with pytest.raises(FormatError, match=message):
+        read_signatures(small.checkout)

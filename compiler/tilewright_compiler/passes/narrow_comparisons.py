@@ -19,8 +19,9 @@ from tilewright_compiler.ir.types import ScalarType, TileType, element_dtype, li
 
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _INT64 = ScalarType(int64)
-# A sum of two of these cannot wrap in 64 bits.
-_SUMMAND = Interval(-(2**62), 2**62 - 1)
+# A start of this range plus a 32-bit lane cannot wrap, nor can a bound clamped to such sums minus
+# a start: the width of the range, 2^62, and two lanes.
+_SUMMAND = Interval(-(2**61), 2**61 - 1)
 
 
 @dataclass(frozen=True, slots=True)

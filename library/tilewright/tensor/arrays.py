@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.abi.dtypes import DType
+from tilewright.abi.dtypes import DType, bfloat16, float16, float32
 from tilewright.abi.numpy_types import from_numpy, to_numpy
 from tilewright.errors import ArgumentError
 from tilewright.runtime.memory import DeviceArray, as_device_array, empty
@@ -55,6 +55,14 @@ def check_same_dtype(arrays: dict[str, Array]) -> None:
     if len(set(sides.values())) > 1:
         places = ", ".join(f"{n}: {'device' if d else 'host'}" for n, d in sides.items())
         msg = f"arrays must all be on the host or all on the device, got {places}"
+        raise ArgumentError(msg)
+
+
+def check_computed_in_f32(array: Array) -> None:
+    """Raise ArgumentError unless f32, in which the kernels compute, holds the dtype."""
+    dtype = dtype_of(array)
+    if dtype not in (float32, float16, bfloat16):
+        msg = f"x has dtype {dtype}; this operation computes in f32 and takes f32, f16 and bf16"
         raise ArgumentError(msg)
 
 

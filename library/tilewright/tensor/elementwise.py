@@ -13,6 +13,7 @@ from tilewright.tensor.arrays import (
     Array,
     Operand,
     as_array,
+    check_computed_in_f32,
     check_same_dtype,
     output,
     pieces,
@@ -55,6 +56,7 @@ def _binary(kernel: Kernel, x: object, y: object, out: object | None) -> Array:
 
 def _unary(kernel: Kernel, x: object, out: object | None) -> Array:
     array = as_array(x, name="x")
+    check_computed_in_f32(array)
     result = output(out, array.shape, array)
     _launch(kernel, array.shape, (array, result))
     return result

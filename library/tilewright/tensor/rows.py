@@ -10,6 +10,7 @@ from tilewright.tensor.arrays import (
     Array,
     Operand,
     as_array,
+    check_computed_in_f32,
     check_same_dtype,
     output,
     pieces,
@@ -56,8 +57,12 @@ def layer_norm(
             continue
         given[name] = as_array(parameter, name=name)
         check_same_dtype({"x": array, name: given[name]})
-        if given[name].shape != (columns,) or strides_of(given[name]) not in ((1,), (0,)):
-            msg = f"{name} must be contiguous of shape ({columns},), got shape {given[name].shape}"
+        strides = strides_of(given[name])
+        if given[name].shape != (columns,) or (strides != (1,) and columns > 1):
+            msg = (
+                f"{name} must be contiguous of shape ({columns},), got shape {given[name].shape} "
+                f"with strides {strides}"
+            )
             raise ArgumentError(msg)
     _launch(
         norm.layer_norm,
@@ -91,6 +96,7 @@ def max(x: object, *, out: object | None = None) -> Array:  # the operation's na
 
 def _with_rows(x: object) -> Array:
     array = as_array(x, name="x")
+    check_computed_in_f32(array)
     if len(array.shape) == 0:
         msg = "x has no axes; an operation along the last axis needs at least one"
         raise ArgumentError(msg)

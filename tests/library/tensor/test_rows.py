@@ -187,3 +187,17 @@ def test_rows_past_two_to_the_31() -> None:
     rows.softmax(x, out=x)
     expected = softmax_reference.softmax(tail.astype(np.float64))
     close(x[-3:].numpy(), expected, roundings=200, dtype="f16", scale=1.0)
+
+
+@pytest.mark.parametrize("operation", [rows.softmax, rows.layer_norm, rows.sum, rows.max])
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.int8, np.bool_])
+def test_dtypes_that_f32_cannot_hold_are_refused(operation: Any, dtype: type) -> None:
+    with pytest.raises(ArgumentError, match="takes f32, f16 and bf16"):
+        operation(np.zeros((2, 3), dtype))
+
+
+def test_a_repeated_element_is_no_weight_of_many_columns() -> None:
+    x = np.zeros((2, 8), np.float32)
+    with pytest.raises(ArgumentError, match=r"weight must be contiguous .* strides \(0,\)"):
+        rows.layer_norm(x, np.broadcast_to(np.float32(1), (8,)))
+    assert rows.layer_norm(x[:, :1], np.ones(2, np.float32)[::2]).shape == (2, 1)
