@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tilewright.abi import keys
@@ -63,8 +62,7 @@ def interpret_kernel(
     Raises CompileError, ArgumentError, LaunchError or InterpreterError.
     """
     with _border(kernel, signature):
-        module = _tile_module(kernel, str(signature), _BySpelling(signature))
-        tile.run(module, grid=grid, arguments=arguments)
+        tile.run(_tile_module(kernel, signature), grid=grid, arguments=arguments)
 
 
 def build_key(source_key: str, target: Target | None, options: CompileOptions = DEFAULT) -> str:
@@ -123,20 +121,9 @@ def _resources(compiled: CompiledKernel) -> str:
     return "\n".join(lines) + "\n"
 
 
-@dataclass(frozen=True, slots=True)
-class _BySpelling:
-    """A signature that any other equals: its text, which tells 4 from 4.0, is the cache's key."""
-
-    signature: KernelSignature = field(compare=False)
-
-
 @lru_cache(maxsize=256)
-def _tile_module(
-    kernel: Kernel,
-    spelling: str,  # noqa: ARG001  # the key: constexprs of 1, 1.0 and True compare equal
-    by_spelling: _BySpelling,
-) -> Module:
-    return lower_kernel(kernel, by_spelling.signature)
+def _tile_module(kernel: Kernel, signature: KernelSignature) -> Module:
+    return lower_kernel(kernel, signature)
 
 
 @contextmanager

@@ -54,11 +54,21 @@ class Scalar:
         return f"{self.dtype}" + (f":{flags}" if flags else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Constexpr:
-    """A value known at compile time; it takes no place among the kernel's run-time parameters."""
+    """A value known at compile time; it takes no place among the kernel's run-time parameters.
+
+    Two are equal when their text is: 1, 1.0 and True compile to different code, as do 0.0 and -0.0,
+    although Python calls them equal.
+    """
 
     value: ConstexprValue
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constexpr) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
     def __str__(self) -> str:
         # A dtype and a string of the same spelling are different values, and True is not 1.
