@@ -26,8 +26,17 @@ from tilewright.abi.signature import (
 )
 from tilewright.errors import FormatError, SourceLocation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
-from tilewright_compiler.ir.types import ElementType, PointerType, ScalarType, TileType, Type
+from tilewright_compiler.ir.types import (
+    ElementType,
+    PointerType,
+    ScalarType,
+    SharedType,
+    TileType,
+    TokenType,
+    Type,
+)
 from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.layout.swizzle import SharedLayout
 
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|//[^\n]*)
@@ -35,7 +44,9 @@ _TOKEN = re.compile(
       | (?P<value>%[A-Za-z0-9_]+)
       | (?P<symbol>@[A-Za-z_][A-Za-z0-9_]*)
       | (?P<layout>\#layout<[^>]*>)
+      | (?P<shared_layout>\#shared<[^>]*>)
       | (?P<tile>tile<(?:\d+x)*)
+      | (?P<shared>shared<(?:\d+\*)?(?:\d+x)*)
       | (?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|-inf\b)
       | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
       | (?P<mark>->|[][(){}<>,:=*])""",
@@ -166,6 +177,10 @@ class _Parser:
         return value
 
     def _type(self) -> Type:
+        if self._accept("token"):
+            return TokenType()
+        if self._peek().kind == "shared":
+            return self._shared()
         if self._peek().kind != "tile":
             return self._element()
         dims = self._next().text.removeprefix("tile<")
@@ -173,6 +188,15 @@ class _Parser:
         layout = LinearLayout.parse(self._take("layout").text) if self._accept(",") else None
         self._expect(">")
         return TileType(tuple(int(extent) for extent in dims.split("x")[:-1]), element, layout)
+
+    def _shared(self) -> SharedType:
+        ring, star, dims = self._next().text.removeprefix("shared<").rpartition("*")
+        dtype = self._dtype()
+        self._expect(",")
+        layout = SharedLayout.parse(self._take("shared_layout").text)
+        self._expect(">")
+        shape = tuple(int(extent) for extent in dims.split("x")[:-1])
+        return SharedType(shape, dtype, layout, int(ring) if star else None)
 
     def _element(self) -> ElementType:
         if not self._accept("ptr"):

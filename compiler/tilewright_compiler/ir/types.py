@@ -1,7 +1,8 @@
 """Types of the tile IR: scalars, pointers to global memory, and tiles of either.
 
-The same classes serve the scheduled IR, where every tile also has a layout. Types are values: equal
-types compare equal and print the same text.
+The same classes serve the scheduled IR, where every tile also has a layout, and which has two types
+of its own: tiles in shared memory and tokens of asynchronous copies. Types are values: equal types
+compare equal and print the same text.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from math import prod
 
 from tilewright.abi.dtypes import DType
 from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.layout.swizzle import SharedLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,54 @@ class TileType:
         return replace(self, layout=layout)
 
 
-Type = ScalarType | PointerType | TileType
+@dataclass(frozen=True, slots=True)
+class SharedType:
+    """A tile in shared memory, or with `slots` a ring of that many tiles, one behind the other."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    layout: SharedLayout
+    slots: int | None = None
+
+    def __str__(self) -> str:
+        ring = "" if self.slots is None else f"{self.slots}*"
+        dims = "".join(f"{extent}x" for extent in self.shape)
+        return f"shared<{ring}{dims}{self.dtype.name}, {self.layout}>"
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of one tile."""
+        return prod(self.shape) * self.dtype.size_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the tile, or of the whole ring."""
+        return self.tile_bytes * (1 if self.slots is None else self.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenType:
+    """A group of asynchronous copies that can be waited for."""
+
+    def __str__(self) -> str:
+        return "token"
+
+
+Type = ScalarType | PointerType | TileType | SharedType | TokenType
 
 
 def element_type(type_: Type) -> ElementType:
-    """Return the element type of a tile, or the type itself."""
-    return type_.element if isinstance(type_, TileType) else type_
+    """Return the element type of a tile, or the type itself; a token has none: TypeError."""
+    match type_:
+        case TileType():
+            return type_.element
+        case SharedType():
+            return ScalarType(type_.dtype)
+        case TokenType():
+            msg = "a token has no elements"
+            raise TypeError(msg)
+        case _:
+            return type_
 
 
 def element_dtype(type_: Type) -> DType:
@@ -80,7 +124,7 @@ def element_bytes(type_: Type) -> int:
 
 def shape_of(type_: Type) -> tuple[int, ...]:
     """Return the tile's shape; a scalar's is empty."""
-    return type_.shape if isinstance(type_, TileType) else ()
+    return type_.shape if isinstance(type_, TileType | SharedType) else ()
 
 
 def like(type_: Type, element: ElementType) -> Type:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from tilewright_compiler.ir.ops import arithmetic, control, math, memory, reduction, shape
+from tilewright_compiler.ir.ops import (
+    arithmetic,
+    control,
+    dot,
+    math,
+    memory,
+    reduction,
+    shape,
+    shared,
+)
 from tilewright_compiler.ir.ops.spec import Effect, OperationSpec
 
 __all__ = ["SPECS", "Effect", "OperationSpec"]
 
 SPECS: dict[str, OperationSpec] = {
     spec.name: spec
-    for family in (shape, arithmetic, math, memory, reduction, control)
+    for family in (shape, arithmetic, math, memory, dot, reduction, control, shared)
     for spec in family.SPECS
 }
