@@ -24,10 +24,12 @@ NVDISASM = "nvidia-cuda-nvdisasm"
 
 PINNED: Mapping[str, str] = MappingProxyType({MLIR: "22.1.8.4", LLVM: "22.1.8.2", PTXAS: "12.9.86"})
 
+_LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
+
 _REMEDY = "install the pinned tools with `pip install tilewright[compiler]`"
 
-# What decides the PTX of a scheduled module; the passes before it do not, their result is the key
-# itself.
+# What decides the PTX of a scheduled module, with LLVM and libdevice; the passes before it do not,
+# their result is the key itself.
 _EMITTER_SOURCES = (
     "analysis",
     "backend/llvm.py",
@@ -36,7 +38,6 @@ _EMITTER_SOURCES = (
     "emit",
     "ir",
     "layout",
-    "toolchain.py",
 )
 
 
@@ -77,7 +78,7 @@ def find_toolchain() -> Toolchain:
             raise ToolchainError(msg)
     return Toolchain(
         ptxas=find_file(PTXAS, "bin/ptxas"),
-        libdevice=find_file(PTXAS, "nvvm/libdevice/libdevice.10.bc"),
+        libdevice=find_file(PTXAS, _LIBDEVICE),
     )
 
 
@@ -99,20 +100,26 @@ def find_file(distribution: str, suffix: str) -> Path:
 
 @cache
 def compiler_fingerprint() -> str:
-    """Return the hash of all compiler sources; the build key holds it."""
-    return _fingerprint(("",))
+    """Return the hash of all compiler sources and tools; the build key holds it."""
+    return _fingerprint(("",), toolchain_id().encode())
 
 
 @cache
 def emitter_fingerprint() -> str:
-    """Return the hash of the sources that turn scheduled IR into PTX, with the version of LLVM."""
-    return _fingerprint(_EMITTER_SOURCES)
+    """Return the hash of what turns scheduled IR into PTX; the assembler is no part of it.
+
+    libdevice enters by its bytes: it comes in the assembler's distribution, which may change
+    without it. Raises ToolchainError if that is not installed.
+    """
+    tools = "+".join(f"{name}-{PINNED[name]}" for name in (MLIR, LLVM))
+    library = find_file(PTXAS, _LIBDEVICE).read_bytes()
+    return _fingerprint(_EMITTER_SOURCES, tools.encode() + hashlib.sha256(library).digest())
 
 
-def _fingerprint(parts: tuple[str, ...]) -> str:
+def _fingerprint(parts: tuple[str, ...], tools: bytes) -> str:
     compiler = Path(__file__).parent
     abi = Path(tilewright.abi.__path__[0])
-    digest = hashlib.sha256(toolchain_id().encode())
+    digest = hashlib.sha256(tools)
     files = [("abi", abi, path) for path in abi.rglob("*.py")]
     for part in parts:
         root = compiler / part

@@ -7,6 +7,7 @@ from importlib import metadata
 import pytest
 
 from tilewright.errors import ToolchainError
+from tilewright_compiler import toolchain
 from tilewright_compiler.toolchain import (
     PINNED,
     PTXAS,
@@ -62,3 +63,10 @@ def test_file_that_a_distribution_lacks_is_named() -> None:
 def test_fingerprints_are_hashes_of_different_sources() -> None:
     assert len(compiler_fingerprint()) == 64
     assert emitter_fingerprint() != compiler_fingerprint()
+
+
+def test_another_assembler_leaves_the_emitter_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    emitter, compiler = emitter_fingerprint(), compiler_fingerprint()
+    monkeypatch.setattr(toolchain, "PINNED", {**PINNED, PTXAS: "13.0.88"})
+    assert emitter_fingerprint.__wrapped__() == emitter
+    assert compiler_fingerprint.__wrapped__() != compiler
