@@ -540,4 +540,90 @@ CALLS = (
     ),
 )
 
-PROGRAMS = (*SYNTAX, *NAMES, *TYPES, *VALUES, *CALLS)
+DOTS = (
+    _wrong(
+        "dot extents",
+        KernelTypeError,
+        (
+            "f32 tile [16, 64] and f32 tile [32, 64]",
+            "last extent of `a` is 64, the first of `b` 32",
+            ".T",
+        ),
+        "a = tl.dot(tl.zeros((16, B), tl.float32), tl.zeros((32, B), tl.float32))  # here",
+    ),
+    _wrong(
+        "dot rank",
+        KernelTypeError,
+        ("`b` of tl.dot is a tile of rank 2", "f32 tile [64]"),
+        "a = tl.dot(tl.zeros((16, B), tl.float32), tl.zeros(B, tl.float32))  # here",
+    ),
+    _wrong(
+        "dot of a scalar",
+        KernelTypeError,
+        ("`a` of tl.dot takes a tile", "i64 scalar"),
+        "a = tl.dot(n, tl.zeros((B, B), tl.float32))  # here",
+    ),
+    _wrong(
+        "dot of pointers",
+        KernelTypeError,
+        ("`a` of tl.dot is a tile of numbers", "pointers to f32", "tl.load"),
+        "a = tl.dot(x + tl.zeros((B, B), tl.int32), tl.zeros((B, B), tl.float32))  # here",
+    ),
+    _wrong(
+        "dot of two dtypes",
+        KernelTypeError,
+        ("f16 tile [64, 64] and f32 tile [64, 64]", ".to("),
+        "a = tl.dot(tl.zeros((B, B), tl.float16), tl.zeros((B, B), tl.float32))  # here",
+    ),
+    _wrong(
+        "dot of wide integers",
+        KernelTypeError,
+        ("i32 tile [64, 64]", "8-bit integers"),
+        "a = tl.dot(tl.zeros((B, B), tl.int32), tl.zeros((B, B), tl.int32))  # here",
+    ),
+    _wrong(
+        "dot accumulator dtype",
+        KernelTypeError,
+        ("`acc` of tl.dot is f16 tile [64, 64]", "summed in tl.float32", "tl.zeros((64, 64), "),
+        "a = tl.zeros((B, B), tl.float16)\nb = tl.dot(a, a, acc=a)  # here",
+        "tl.dot(a, a, acc=a)",
+    ),
+    _wrong(
+        "dot accumulator shape",
+        KernelTypeError,
+        ("`acc` of tl.dot is f32 tile [16, 64]", "shape [64, 64]"),
+        "a = tl.zeros((B, B), tl.float16)\nb = tl.dot(a, a, tl.zeros((16, B), tl.float32))  # here",
+    ),
+    _wrong(
+        "dot accumulator number",
+        KernelTypeError,
+        ("`acc` of tl.dot takes a tile", "0.0"),
+        "a = tl.zeros((B, B), tl.float16)\nb = tl.dot(a, a, 0.0)  # here",
+    ),
+    _wrong(
+        "dot precision",
+        KernelValueError,
+        ("`input_precision` of tl.dot", "'ieee', 'tf32', 'tf32x3'", "'bf16x6'"),
+        "a = tl.zeros((B, B), tl.float32)\nb = tl.dot(a, a, input_precision='bf16x6')  # here",
+    ),
+    _wrong(
+        "dot allow_tf32",
+        KernelTypeError,
+        ("tl.dot has no `allow_tf32`", 'input_precision="tf32"'),
+        "a = tl.zeros((B, B), tl.float32)\nb = tl.dot(a, a, allow_tf32=True)  # here",
+    ),
+    _wrong(
+        "dot result dtype",
+        KernelTypeError,
+        ("`out_dtype` of tl.dot is one of", "tl.bfloat16", "constexpr 16"),
+        "a = tl.zeros((B, B), tl.float32)\nb = tl.dot(a, a, out_dtype=16)  # here",
+    ),
+    _wrong(
+        "transpose of a row",
+        KernelTypeError,
+        ("`.T` swaps the last two axes", "rank 1"),
+        "a = tl.zeros(B, tl.float32).T  # here",
+    ),
+)
+
+PROGRAMS = (*SYNTAX, *NAMES, *TYPES, *VALUES, *CALLS, *DOTS)

@@ -106,6 +106,14 @@ def cast(value: Array, source: DType, target: DType) -> Array:
     return value.astype(to_numpy(target))
 
 
+def rounded_to_tf32(value: Array) -> Array:
+    """Return f32 with 13 bits of the significand cleared, rounded to nearest, ties away from 0."""
+    bits = value.view(np.uint32)
+    # Carries run into the exponent, up to infinity, as they should; a NaN has no digits to round.
+    nearest = ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isfinite(value), nearest, value)
+
+
 def _widened(value: Array) -> Array:
     narrow = value.dtype.itemsize == 2 and value.dtype.kind not in "iu"
     return value.astype(np.float32) if narrow else value

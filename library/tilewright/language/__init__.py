@@ -4,6 +4,7 @@ Functions here have signatures and documentation but no behaviour; a kernel that
 compiled, or run by the interpreter. See README.md in this folder for a kernel from end to end.
 """
 
+from tilewright.language.dot import dot
 from tilewright.language.kernel import Kernel, KernelParameter, kernel
 from tilewright.language.math import (
     abs,
@@ -79,6 +80,7 @@ __all__ = [
     "clamp",
     "constexpr",
     "cos",
+    "dot",
     "erf",
     "exp",
     "exp2",

@@ -5,6 +5,6 @@ Importing the package fills the registry.
 
 from __future__ import annotations
 
-from tilewright_compiler.frontend.builtins import math, memory, program, reduce, shape
+from tilewright_compiler.frontend.builtins import dot, math, memory, program, reduce, shape
 
-__all__ = ["math", "memory", "program", "reduce", "shape"]
+__all__ = ["dot", "math", "memory", "program", "reduce", "shape"]

@@ -7,7 +7,7 @@ stub's parameters, each as an operand. That they agree is checked when the imple
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tilewright.errors import KernelTypeError
@@ -19,10 +19,15 @@ Implementation = Callable[..., Operand | None]
 F = TypeVar("F", bound=Implementation)
 
 _IMPLEMENTATIONS: dict[Stub, Implementation] = {}
+_REFUSED: dict[Stub, Mapping[str, str]] = {}
 
 
-def implements(stub: Stub) -> Callable[[F], F]:
-    """Register what a stub builds; its parameters after the scope must be the stub's."""
+def implements(stub: Stub, refused: Mapping[str, str] | None = None) -> Callable[[F], F]:
+    """Register what a stub builds; its parameters after the scope must be the stub's.
+
+    `refused` maps keywords that kernels written for Triton may pass, and that the stub lacks on
+    purpose, to what to write instead.
+    """
 
     def register(implementation: F) -> F:
         expected = parameters_of(stub)
@@ -32,6 +37,7 @@ def implements(stub: Stub) -> Callable[[F], F]:
         )
         assert stub not in _IMPLEMENTATIONS, f"{stub.__name__} is implemented twice"
         _IMPLEMENTATIONS[stub] = implementation
+        _REFUSED[stub] = refused or {}
         return implementation
 
     return register
@@ -65,6 +71,10 @@ def bind(
 ) -> dict[str, Operand]:
     """Return the arguments by the stub's parameters, defaults filled in."""
     signature = inspect.signature(stub)
+    for keyword in keywords:
+        if keyword in _REFUSED[stub]:
+            msg = f"{name} has no `{keyword}`: {_REFUSED[stub][keyword]}"
+            raise KernelTypeError(msg)
     try:
         bound = signature.bind(*positional, **keywords)
     except TypeError as error:

@@ -7,7 +7,15 @@ identity.
 
 from __future__ import annotations
 
-from tilewright_compiler.interpret.ops import arithmetic, control, math, memory, reduction, shape
+from tilewright_compiler.interpret.ops import (
+    arithmetic,
+    control,
+    dot,
+    math,
+    memory,
+    reduction,
+    shape,
+)
 from tilewright_compiler.interpret.ops.form import Compute, Control
 
 __all__ = ["COMPUTE", "CONTROL", "Compute", "Control"]
@@ -17,6 +25,7 @@ COMPUTE: dict[str, Compute] = {
     **arithmetic.COMPUTE,
     **math.COMPUTE,
     **memory.COMPUTE,
+    **dot.COMPUTE,
     **reduction.COMPUTE,
     **control.COMPUTE,
 }
