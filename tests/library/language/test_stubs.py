@@ -14,14 +14,14 @@ from tilewright.errors import KernelTypeError, OutsideKernelError
 from tilewright.language import registry
 from tilewright.language.registry import BUILTINS, FUNCTIONS, is_builtin, is_function
 
-MODULES = ("math", "memory", "program", "reduce", "shape")
+MODULES = ("dot", "math", "memory", "program", "reduce", "shape")
 
 
 def test_the_language_has_the_operations_it_promises() -> None:
     assert set(FUNCTIONS) == {
         "program_id", "num_programs", "range", "static_range", "static_assert", "cdiv",
         "arange", "full", "zeros", "zeros_like", "broadcast_to", "expand_dims", "reshape", "trans",
-        "ravel", "load", "store", "sum", "max", "min", "where", "maximum", "minimum", "clamp",
+        "ravel", "dot", "load", "store", "sum", "max", "min", "where", "maximum", "minimum", "clamp",
         "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf",
         "sigmoid", "floor", "ceil", "fma", "fdiv",
     }  # fmt: skip
