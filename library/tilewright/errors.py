@@ -7,6 +7,7 @@
     │   ├── KernelValueError     a compile-time value is not allowed (also a ValueError)
     │   └── KernelNameError      a name is not defined or no capture (also a NameError)
     ├── InternalCompilerError    our fault: some stage refused a correct kernel
+    │   └── ScheduleError        scheduled IR that is wrong on a device: a race, a missing barrier
     ├── UnsupportedTargetError   no toolchain of ours knows the target, or it lacks a feature
     ├── ToolchainError           the compiler's tools are missing or of the wrong version
     ├── FormatError              a manifest, pack or data file cannot be read
@@ -50,6 +51,7 @@ __all__ = [
     "OutsideKernelError",
     "ReleaseError",
     "ResolveError",
+    "ScheduleError",
     "SettingsError",
     "SourceLocation",
     "TilewrightError",
@@ -126,6 +128,10 @@ class InternalCompilerError(TilewrightError):
     """A stage of the compiler failed on a kernel that the frontend accepted."""
 
     exit_code = 3
+
+
+class ScheduleError(InternalCompilerError):
+    """Scheduled IR that computes wrongly on a device, or only by luck: the checker found it."""
 
 
 class UnsupportedTargetError(TilewrightError):
