@@ -146,8 +146,8 @@ def _exchange(
     read_vector = (*common, *read_extra)
     skipped = source.free.register
     return SharedExchange(
-        write=_access(source, write_vector, offsets, skipped_registers=skipped),
-        read=_access(target, read_vector, offsets, skipped_registers=0),
+        write=shared_access(source, write_vector, offsets, skipped_registers=skipped),
+        read=shared_access(target, read_vector, offsets, skipped_registers=0),
         size_bytes=size_bytes,
         scratch_bytes=source.size * size_bytes,
     )
@@ -210,13 +210,19 @@ def _common_complement(
     return (*outside, *diagonal)
 
 
-def _access(
+def shared_access(
     layout: LinearLayout,
     vector: tuple[int, ...],
     offsets: tuple[int, ...],
     *,
     skipped_registers: int,
 ) -> SharedAccess:
+    """Return how a layout reaches a tile that lies in shared memory by the map `offsets`.
+
+    `vector` holds the elements at offsets 1, 2, 4, ...: those that an access covers. They must be
+    directions of registers, and no thread bit may move within them. Registers with a bit of
+    `skipped_registers` take no part.
+    """
     registers = gf2.Elimination(layout.register)
     # Register selections that step through the vector, in the order of its offset bits.
     steps = tuple(registers.reduce(direction)[1] for direction in vector)
