@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from tilewright_compiler.analysis.access_plan import SCALAR, AccessPlan, plan_access
 from tilewright_compiler.emit import words
-from tilewright_compiler.emit.access import SCALAR, AccessPlan, plan_access
 from tilewright_compiler.emit.kernel import Emit, Fragment, KernelEmitter, layout_of
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import POINTER, dtype_text, memory_dtype
