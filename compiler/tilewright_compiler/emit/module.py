@@ -25,7 +25,8 @@ from tilewright_compiler.emit import (
 )
 from tilewright_compiler.emit.indices import ThreadIndices
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter
-from tilewright_compiler.emit.shared import SYMBOL, SharedMemory
+from tilewright_compiler.emit.shared import SharedMemory
+from tilewright_compiler.emit.shared_access import SYMBOL
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import POINTER, dtype_text, memory_dtype
 from tilewright_compiler.ir.core import Block, Module

@@ -9,7 +9,16 @@ from __future__ import annotations
 import math
 import struct
 
-from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64, int8
+from tilewright.abi.dtypes import (
+    DType,
+    bfloat16,
+    float8e4nv,
+    float8e5,
+    float16,
+    float32,
+    float64,
+    int8,
+)
 from tilewright_compiler.ir.evaluate import convert
 from tilewright_compiler.ir.types import ElementType, PointerType, ScalarType, Type, element_type
 
@@ -17,7 +26,11 @@ POINTER = "!llvm.ptr<1>"
 SHARED_POINTER = "!llvm.ptr<3>"
 
 _PACK_CODES = {float16: "e", float32: "f", float64: "d"}
+# Digits after the point, and the bias of the exponent.
+_EIGHT_BITS = {float8e4nv: (3, 7), float8e5: (2, 15)}
 _QUIET_NAN = {
+    float8e4nv: 0x7F,
+    float8e5: 0x7F,
     float16: 0x7E00,
     bfloat16: 0x7FC0,
     float32: 0x7FC00000,
@@ -40,8 +53,8 @@ def element_text(element: ElementType) -> str:
 
 
 def dtype_text(dtype: DType) -> str:
-    """Return the MLIR type of a dtype: MLIR's integers have no sign."""
-    return dtype.name if dtype.is_float else f"i{dtype.bits}"
+    """Return the MLIR type of a dtype: MLIR's integers have no sign, LLVM no 8-bit floats."""
+    return dtype.name if dtype.is_float and dtype.has_arithmetic else f"i{dtype.bits}"
 
 
 def memory_dtype(dtype: DType) -> DType:
@@ -54,7 +67,7 @@ def literal(value: int | float | bool, dtype: DType) -> str:
     if dtype.bits == 1:
         return "true" if value else "false"
     if dtype.is_float:
-        return f"0x{float_bits(float(value), dtype):0{dtype.bits // 4}X} : {dtype.name}"
+        return f"0x{float_bits(float(value), dtype):0{dtype.bits // 4}X} : {dtype_text(dtype)}"
     return f"{_signed(int(value), dtype.bits)} : i{dtype.bits}"
 
 
@@ -63,9 +76,21 @@ def float_bits(value: float, dtype: DType) -> int:
     if math.isnan(value):
         return _QUIET_NAN[dtype]  # one for all: Python does not say which payload it holds
     rounded = float(convert(value, dtype))
+    if dtype in _EIGHT_BITS:
+        return _eight_bits(rounded, *_EIGHT_BITS[dtype])
     if dtype == bfloat16:
         return _pack(rounded, "f") >> 16
     return _pack(rounded, _PACK_CODES[dtype])
+
+
+def _eight_bits(value: float, digits: int, bias: int) -> int:
+    """Return the bits of a finite value that an 8-bit float holds."""
+    sign = 0x80 if math.copysign(1.0, value) < 0 else 0
+    fraction, exponent = math.frexp(abs(value))  # fraction in [0.5, 1) or 0
+    field = max(exponent - 1 + bias, 0)
+    if field == 0:  # zero or subnormal
+        return sign | int(math.ldexp(abs(value), bias - 1 + digits))
+    return sign | field << digits | int(math.ldexp(2 * fraction - 1, digits))
 
 
 def _signed(value: int, bits: int) -> int:

@@ -38,21 +38,13 @@ class SharedAccess:
     A thread's access of a group starts at `group.offset ^ base`, where `base` is the xor of
     `lane[i]` over the bits of its lane and of `warp[i]` over the bits of its warp. It covers
     `vector` contiguous elements and is naturally aligned. Where `base` and `group.offset` share no
-    bits, the xor is a sum and the group's offset an immediate: `is_additive`.
+    bits, the xor is a sum and the group's offset an immediate.
     """
 
     vector: int
     groups: tuple[SharedGroup, ...]
     lane: tuple[int, ...]
     warp: tuple[int, ...]
-
-    @property
-    def is_additive(self) -> bool:
-        """Whether `base + group.offset` is right for every thread and group."""
-        thread = 0
-        for column in (*self.lane, *self.warp):
-            thread |= column
-        return not any(group.offset & thread for group in self.groups)
 
     def conflict_ways(self, *, size_bytes: int) -> int:
         """Return how many words the busiest bank serves at once; 1 is free of conflicts."""

@@ -1,0 +1,139 @@
+"""Accesses of shared memory as `layout` plans them: addresses, vectors in, vectors out.
+
+An address is the tile's place, a part of the thread and a constant. The thread's part is linear and
+the same all along the kernel, so it stands at the top; a constant is an immediate of the
+instruction wherever it shares no bits with that part, and where it does, the few xors of the two
+stand at the top as well. A loop over a ring is left with one addition for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright_compiler.emit.indices import ThreadIndices
+from tilewright_compiler.emit.text import FunctionText
+from tilewright_compiler.emit.types import POINTER, SHARED_POINTER, dtype_text, memory_dtype
+from tilewright_compiler.emit.vectors import extract_elements, insert_elements
+from tilewright_compiler.ir.types import ElementType, PointerType
+from tilewright_compiler.layout.matrix_load import MatrixLoad
+from tilewright_compiler.layout.shared import SharedAccess
+
+SYMBOL = "tilewright_shared"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadAddresses:
+    """The addresses at which a thread reaches a tile that starts at `base`, offsets in bytes."""
+
+    text: FunctionText
+    threads: ThreadIndices
+    base: str
+    lane: tuple[int, ...]
+    warp: tuple[int, ...]
+    _made: dict[int, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        text: FunctionText,
+        threads: ThreadIndices,
+        base: str,
+        plan: SharedAccess | MatrixLoad,
+        size_bytes: int,
+    ) -> ThreadAddresses:
+        """Return the addresses of a plan for elements of `size_bytes`."""
+        lane, warp = (
+            tuple(column * size_bytes for column in columns) for columns in (plan.lane, plan.warp)
+        )
+        return ThreadAddresses(text, threads, base, lane, warp)
+
+    def at(self, offset: int) -> str:
+        """Return the address `offset ^ thread`, where `thread` is the thread's part."""
+        moving = 0
+        for column in (*self.lane, *self.warp):
+            moving |= column
+        crossing = offset & moving
+        if crossing not in self._made:
+            thread = self.threads.linear(lane=self.lane, warp=self.warp, constant=crossing)
+            self._made[crossing] = (
+                self.base if thread is None else moved(self.text, self.base, thread)
+            )
+        return advanced(self.text, self._made[crossing], offset & ~moving)
+
+
+def symbol_address(text: FunctionText, offset: int) -> str:
+    """Return the address of byte `offset` of the program's shared memory."""
+    base = text.value(f"llvm.mlir.addressof @{SYMBOL} : {SHARED_POINTER}")
+    return advanced(text, base, offset)
+
+
+def moved(text: FunctionText, base: str, distance: str) -> str:
+    """Return an address in shared memory an i32 of bytes further on."""
+    return text.value(
+        f"llvm.getelementptr {base}[{distance}] : ({SHARED_POINTER}, i32) -> {SHARED_POINTER}, i8"
+    )
+
+
+def advanced(text: FunctionText, base: str, distance: int) -> str:
+    """Return an address in shared memory a constant number of bytes further on."""
+    if distance == 0:
+        return base
+    return text.value(
+        f"llvm.getelementptr {base}[{distance}] : ({SHARED_POINTER}) -> {SHARED_POINTER}, i8"
+    )
+
+
+def store_fragment(
+    text: FunctionText,
+    addresses: ThreadAddresses,
+    plan: SharedAccess,
+    fragment: Sequence[str],
+    element: ElementType,
+) -> None:
+    """Write the registers of a fragment that the plan names."""
+    size_bytes, type_ = _memory_form(element)
+    for group in plan.groups:
+        names = [_to_memory(text, fragment[register], element) for register in group.registers]
+        vector, vector_type = insert_elements(text, names, type_)
+        text.line(
+            f"llvm.store {vector}, {addresses.at(group.offset * size_bytes)} "
+            f"{{alignment = {plan.vector * size_bytes} : i64}} : {vector_type}, {SHARED_POINTER}"
+        )
+
+
+def load_registers(
+    text: FunctionText, addresses: ThreadAddresses, plan: SharedAccess, element: ElementType
+) -> dict[int, str]:
+    """Read what the plan names; return the element of each register."""
+    size_bytes, type_ = _memory_form(element)
+    count = plan.vector
+    vector_type = type_ if count == 1 else f"vector<{count}x{type_}>"
+    loaded: dict[int, str] = {}
+    for group in plan.groups:
+        vector = text.value(
+            f"llvm.load {addresses.at(group.offset * size_bytes)} "
+            f"{{alignment = {count * size_bytes} : i64}} : {SHARED_POINTER} -> {vector_type}"
+        )
+        elements = extract_elements(text, vector, type_, count)
+        names = [_from_memory(text, name, element) for name in elements]
+        loaded.update(zip(group.registers, names, strict=True))
+    return loaded
+
+
+def _memory_form(element: ElementType) -> tuple[int, str]:
+    """Return the bytes and the MLIR type of an element in memory."""
+    if isinstance(element, PointerType):
+        return 8, "i64"
+    return element.dtype.size_bytes, dtype_text(memory_dtype(element.dtype))
+
+
+def _to_memory(text: FunctionText, name: str, element: ElementType) -> str:
+    if isinstance(element, PointerType):
+        return text.value(f"llvm.ptrtoint {name} : {POINTER} to i64")
+    return text.value(f"llvm.zext {name} : i1 to i8") if element.dtype.bits == 1 else name
+
+
+def _from_memory(text: FunctionText, name: str, element: ElementType) -> str:
+    if isinstance(element, PointerType):
+        return text.value(f"llvm.inttoptr {name} : i64 to {POINTER}")
+    return text.value(f"llvm.trunc {name} : i8 to i1") if element.dtype.bits == 1 else name
