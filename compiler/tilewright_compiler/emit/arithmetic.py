@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tilewright.abi.dtypes import DType, bfloat16, float16, float32
+from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64
+from tilewright_compiler.emit import eight_bit_floats
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import dtype_text, register_type
@@ -60,6 +61,8 @@ def convert(text: FunctionText, name: str, source: DType, target: DType) -> str:
     """Return the name of one element converted as the IR's `cast` does."""
     if source == target:
         return name
+    if not source.has_arithmetic:
+        return convert(text, eight_bit_floats.widen(text, name, source), float16, target)
     if target.bits == 1:
         return _to_bool(text, name, source)
     if source.is_float and target.is_float:
@@ -110,11 +113,22 @@ def _to_bool(text: FunctionText, name: str, source: DType) -> str:
 
 
 def _float_to_float(text: FunctionText, name: str, source: DType, target: DType) -> str:
+    if not target.has_arithmetic:
+        is_exact = source != float64
+        single = convert(text, name, source, float32) if is_exact else _round_float64(text, name)
+        return eight_bit_floats.narrow(text, single, target)
     if {source, target} == {float16, bfloat16}:
         wide = convert(text, name, source, float32)
         return convert(text, wide, float32, target)
     operation = "fpext" if target.bits > source.bits else "fptrunc"
     return text.value(f"llvm.{operation} {name} : {source.name} to {target.name}")
+
+
+def _round_float64(text: FunctionText, name: str) -> str:
+    """Return an f32 whose later rounding to 8 bits equals a direct one: see `_round_to_odd`."""
+    truncated = text.intrinsic("llvm.nvvm.d2f.rz", (name,), ("f64",), "f32")
+    back = text.value(f"llvm.fpext {truncated} : f32 to f64")
+    return _with_sticky_bit(text, truncated, text.value(f'llvm.fcmp "une" {back}, {name} : f64'))
 
 
 def _float_to_integer(text: FunctionText, name: str, source: DType, target: DType) -> str:
@@ -152,6 +166,11 @@ def _round_to_odd(text: FunctionText, name: str, source: DType) -> str:
     operation = "fptosi" if source.kind == "int" else "fptoui"
     back = text.value(f"llvm.{operation} {truncated} : f32 to {type_}")
     inexact = text.value(f'llvm.icmp "ne" {back}, {name} : {type_}')
+    return _with_sticky_bit(text, truncated, inexact)
+
+
+def _with_sticky_bit(text: FunctionText, truncated: str, inexact: str) -> str:
+    """Return the f32 with its last bit set where what was cut off is not zero."""
     sticky = text.value(f"llvm.zext {inexact} : i1 to i32")
     bits = text.value(f"llvm.bitcast {truncated} : f32 to i32")
     odd = text.value(f"llvm.or {bits}, {sticky} : i32")

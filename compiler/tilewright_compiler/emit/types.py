@@ -20,7 +20,14 @@ from tilewright.abi.dtypes import (
     int8,
 )
 from tilewright_compiler.ir.evaluate import convert
-from tilewright_compiler.ir.types import ElementType, PointerType, ScalarType, Type, element_type
+from tilewright_compiler.ir.types import (
+    ElementType,
+    PointerType,
+    ScalarType,
+    SharedType,
+    Type,
+    element_type,
+)
 
 POINTER = "!llvm.ptr<1>"
 SHARED_POINTER = "!llvm.ptr<3>"
@@ -39,7 +46,9 @@ _QUIET_NAN = {
 
 
 def register_type(type_: Type) -> str:
-    """Return the MLIR type of one element of `type_` in a register."""
+    """Return the MLIR type of one register of `type_`; a tile in shared memory is its address."""
+    if isinstance(type_, SharedType):
+        return SHARED_POINTER
     return element_text(element_type(type_))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from tilewright.abi.dtypes import DType, float32, int1, int32, int64, promote
+from tilewright.abi.dtypes import SATURATED, DType, float32, int1, int32, int64, promote
 from tilewright.errors import KernelValueError
 from tilewright_compiler.frontend.operands import Number
 
@@ -21,6 +21,8 @@ _FORMATS = {
     "bf16": (8, -126, 127),
     "f32": (24, -126, 127),
     "f64": (53, -1022, 1023),
+    "f8e4m3": (4, -6, 8),
+    "f8e5m2": (3, -14, 15),
 }
 
 
@@ -88,7 +90,9 @@ def convert(number: Number, dtype: DType) -> Number:
 
 
 def round_to(number: Number, dtype: DType) -> float:
-    """Return the nearest value of a float dtype, ties to even, overflow to infinity."""
+    """Return the nearest value of a float dtype, ties to even; overflow to infinity, or saturated."""
+    if dtype in SATURATED and abs(number) > SATURATED[dtype]:
+        return math.copysign(SATURATED[dtype], number)
     if number == 0 or (isinstance(number, float) and not math.isfinite(number)):
         return float(number)
     precision, smallest, largest = _FORMATS[dtype.name]

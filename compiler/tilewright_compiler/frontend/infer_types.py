@@ -34,6 +34,7 @@ from tilewright_compiler.ir.types import (
 )
 
 MAX_TILE_ELEMENTS = 1 << 20
+_DTYPE_NAMES = {"bf16": "tl.bfloat16", "f8e4m3": "tl.float8e4nv", "f8e5m2": "tl.float8e5"}
 
 
 def tile_of(shape: tuple[int, ...], element: ElementType) -> Type:
@@ -114,6 +115,7 @@ def common_dtype(operands: tuple[Operand, ...], action: str) -> DType:
     for operand in operands:
         if not is_number(operand):
             dtype = dtype_of_number(operand, action)
+            check_arithmetic(dtype, action)
             result = dtype if result is None else promote(result, dtype)
     if result is None:
         return reduce(promote, (dtype_of_number(operand, action) for operand in operands))
@@ -121,6 +123,24 @@ def common_dtype(operands: tuple[Operand, ...], action: str) -> DType:
         if isinstance(operand, Constant) and isinstance(operand.value, bool | int | float):
             result = dtype_with(operand.value, result)
     return result
+
+
+def check_arithmetic(dtype: DType, action: str) -> None:
+    """Refuse a dtype in which nothing is computed."""
+    if not dtype.has_arithmetic:
+        msg = (
+            f"{action} does not compute in {dtype}: 8-bit floats are loaded, stored, cast, chosen "
+            "by tl.where and multiplied by tl.dot; cast with .to(tl.float16) first, which is exact"
+        )
+        raise KernelTypeError(msg)
+
+
+def chosen_dtype(operands: tuple[Operand, ...], action: str) -> DType:
+    """Return the dtype of a choice between operands: the common one, or theirs if it is one."""
+    dtypes = {dtype_of_number(operand, action) for operand in operands if not is_number(operand)}
+    if len(dtypes) == 1 and not next(iter(dtypes)).has_arithmetic:
+        return next(iter(dtypes))
+    return common_dtype(operands, action)
 
 
 def common_shape(operands: tuple[Operand, ...]) -> tuple[int, ...]:
@@ -203,7 +223,7 @@ def describe_mismatch(left: Operand, right: Operand) -> str:
 
 def dtype_name(dtype: DType) -> str:
     """Return what a dtype is called in a kernel, such as `tl.float32`."""
-    if dtype.name == "bf16":
-        return "tl.bfloat16"
+    if dtype.name in _DTYPE_NAMES:
+        return _DTYPE_NAMES[dtype.name]
     word = "int" if dtype.kind == "bool" else dtype.kind
     return f"tl.{word}{dtype.bits}"

@@ -18,6 +18,7 @@ from tilewright_compiler.frontend import convert
 from tilewright_compiler.frontend.constants import integer_range
 from tilewright_compiler.frontend.infer_types import (
     arithmetic_dtype,
+    check_arithmetic,
     common_dtype,
     common_shape,
 )
@@ -169,6 +170,7 @@ def truth(scope: Scope, operand: Operand, what: str) -> Constant | Value:
             "tl.where, combine masks with & | ~, or reduce first"
         )
         raise KernelTypeError(msg)
+    check_arithmetic(element_dtype(operand.type), what)
     return to_bool(scope, operand)
 
 

@@ -5,6 +5,9 @@ f32 (exactly), computes there, and rounds once; the result is the correctly roun
 has more than twice the digits. Functions such as exp are computed in f64 and rounded to f32, which
 is correctly rounded but for rare ties.
 
+8-bit floats are only converted. Into them what is too large becomes the largest number, and every
+NaN 0x7f, as PTX's `cvt.rn.satfinite` has it.
+
 Where the hardware's result is undefined, ours is fixed: an integer divided by zero gives all ones,
 its remainder the dividend; a shift by the width or more gives 0 (-1 for a negative signed number
 shifted right); NaN becomes the integer 0. Callers silence NumPy's floating-point warnings around a
@@ -20,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.abi.dtypes import DType, bfloat16, float32, float64
+from tilewright.abi.dtypes import SATURATED, DType, bfloat16, float32, float64
 from tilewright.abi.numpy_types import to_numpy
 
 # The element type is a run-time property here.
@@ -97,13 +100,10 @@ def cast(value: Array, source: DType, target: DType) -> Array:
         return is_set
     if source.is_float and not target.is_float:
         return _truncated(_widened(value), target)
-    if target == bfloat16 and source not in (float32, bfloat16):
-        exact = value.astype(np.float64) if source.bits < 64 or source.is_float else _sticky(value)
-        nearest = exact.astype(np.float32)
-        value = _made_odd(nearest, exact - nearest.astype(np.float64))
-    elif source == bfloat16:
-        value = value.astype(np.float32)
-    return value.astype(to_numpy(target))
+    if target == bfloat16 or target in SATURATED:
+        value = _float32_to_round(value, source)
+        return _saturated(value, target) if target in SATURATED else value.astype(to_numpy(target))
+    return _widened(value).astype(to_numpy(target))
 
 
 def rounded_to_tf32(value: Array) -> Array:
@@ -115,12 +115,30 @@ def rounded_to_tf32(value: Array) -> Array:
 
 
 def _widened(value: Array) -> Array:
-    narrow = value.dtype.itemsize == 2 and value.dtype.kind not in "iu"
+    narrow = value.dtype.itemsize <= 2 and value.dtype.kind not in "biu"
     return value.astype(np.float32) if narrow else value
 
 
 def _rounded(value: Array, dtype: DType) -> Array:
     return value if dtype.bits >= 32 else value.astype(to_numpy(dtype))
+
+
+def _float32_to_round(value: Array, source: DType) -> Array:
+    """Return an f32 that rounds to fewer digits as the value itself does."""
+    if source.is_float and source.bits <= 32:
+        return value.astype(np.float32)
+    exact = value.astype(np.float64) if source.bits < 64 or source.is_float else _sticky(value)
+    nearest = exact.astype(np.float32)
+    return _made_odd(nearest, exact - nearest.astype(np.float64))
+
+
+def _saturated(value: Array, target: DType) -> Array:
+    """Round f32 to an 8-bit float."""
+    limit = np.float32(SATURATED[target])
+    rounded = np.clip(value, -limit, limit).astype(to_numpy(target)).view(np.uint8)
+    bits = np.where(np.isnan(value), np.uint8(0x7F), rounded)
+    result: Array = bits.view(to_numpy(target))
+    return result
 
 
 def _made_odd(nearest: Array, error: Array) -> Array:

@@ -14,15 +14,38 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64
+from tilewright.abi.dtypes import (
+    SATURATED,
+    DType,
+    bfloat16,
+    float8e4nv,
+    float8e5,
+    float16,
+    float32,
+    float64,
+)
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.types import PointerType, element_dtype, element_type
 
 Constant = int | float | bool
 
 # Bits of the significand with its hidden one, and the exponent of the smallest subnormal.
-_PRECISION = {float16: (11, -24), bfloat16: (8, -133), float32: (24, -149), float64: (53, -1074)}
-_MAX_EXPONENT = {float16: 16, bfloat16: 128, float32: 128, float64: 1024}
+_PRECISION = {
+    float8e4nv: (4, -9),
+    float8e5: (3, -16),
+    float16: (11, -24),
+    bfloat16: (8, -133),
+    float32: (24, -149),
+    float64: (53, -1074),
+}
+_MAX_EXPONENT = {
+    float8e4nv: 9,
+    float8e5: 16,
+    float16: 16,
+    bfloat16: 128,
+    float32: 128,
+    float64: 1024,
+}
 
 
 def evaluate(operation: Operation, operands: Sequence[Constant]) -> Constant | None:
@@ -63,6 +86,8 @@ def convert(value: Constant, dtype: DType) -> Constant:
     """Return `value`, which is no NaN, as the operation `cast` converts it to `dtype`."""
     if dtype.bits == 1:
         return value != 0
+    if dtype in SATURATED and abs(value) > SATURATED[dtype]:
+        return math.copysign(SATURATED[dtype], value)
     if dtype.is_float:
         return _round(Fraction(value), dtype, value) if math.isfinite(value) else float(value)
     if not isinstance(value, float):
@@ -198,7 +223,7 @@ def _truncated_rem(left: int, right: int) -> int:
 
 
 def _bitcast(value: Constant, source: DType, target: DType) -> Constant | None:
-    if source.bits == 1 or target.bits == 1:
+    if source.bits == 1 or target.bits == 1 or SATURATED.keys() & {source, target}:
         return value if source == target else None
     pattern = _to_bits(value, source)
     if not target.is_float:

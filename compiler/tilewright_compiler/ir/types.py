@@ -116,6 +116,12 @@ def element_dtype(type_: Type) -> DType:
     return element_type(type_).dtype
 
 
+def lacks_arithmetic(type_: Type) -> str | None:
+    """Return a complaint if operations do not compute on these elements, for verifiers."""
+    dtype = element_dtype(type_)
+    return None if dtype.has_arithmetic else f"{dtype} has no arithmetic"
+
+
 def element_bytes(type_: Type) -> int:
     """Return the bytes of an element in registers and shared memory; a pointer takes 8."""
     element = element_type(type_)

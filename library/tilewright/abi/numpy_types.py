@@ -1,7 +1,7 @@
 """Element types as NumPy dtypes and back, the one table for interpreter, runtime and reference.
 
 It stands in `abi` because the compiler may not import the runtime and both need it. NumPy and
-ml_dtypes (for bfloat16) are imported inside the functions, so importing this module stays as cheap
+ml_dtypes (for bfloat16 and 8-bit floats) are imported inside the functions, so importing this module stays as cheap
 as the rest of `abi`.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tilewright.abi.dtypes import ALL, DType, bfloat16
+from tilewright.abi.dtypes import ALL, DType
 from tilewright.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _NAMES = {
     "f32": "float32",
     "f64": "float64",
 }
+_ML_DTYPES_NAMES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 
 
 @cache
@@ -37,11 +38,10 @@ def to_numpy(dtype: DType) -> np.dtype[Any]:
     """Return the NumPy dtype of `dtype`, in native byte order."""
     import numpy as np
 
-    if dtype == bfloat16:
+    if dtype.name in _ML_DTYPES_NAMES:
         import ml_dtypes
 
-        bfloat: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return bfloat
+        return np.dtype(getattr(ml_dtypes, _ML_DTYPES_NAMES[dtype.name]))
     return np.dtype(_NAMES[dtype.name])
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 from tilewright.abi.dtypes import (
     DType,
     bfloat16,
+    float8e4nv,
+    float8e5,
     float16,
     float32,
     float64,
@@ -33,6 +35,8 @@ __all__ = [
     "Tile",
     "bfloat16",
     "constexpr",
+    "float8e4nv",
+    "float8e5",
     "float16",
     "float32",
     "float64",
@@ -104,7 +108,9 @@ class Tile(_Arithmetic):
     instances never exist in plain Python. Besides the operators a tile has:
 
     - `tile.to(dtype)`: the same values cast to `dtype`. Floats round to nearest even; float to
-      integer truncates and saturates, NaN gives 0; a cast to `tl.int1` is `!= 0`.
+      integer truncates and saturates, NaN gives 0; a cast to `tl.int1` is `!= 0`. Casts to 8-bit
+      floats saturate: what is too large, infinities included, becomes the largest number (448 of
+      `tl.float8e4nv`, 57344 of `tl.float8e5`); NaN stays NaN.
     - `tile.dtype`, `tile.shape`: the element type and the extents, known at compile time.
     - `tile[:, None]`: a new axis of extent 1 at each `None`; `:` keeps an axis.
     """

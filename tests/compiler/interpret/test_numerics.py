@@ -32,6 +32,7 @@ from tilewright_compiler.ir.evaluate import convert, evaluate, integer_limits
 from tilewright_compiler.ir.ops.arithmetic import BINARY, PREDICATES
 from tilewright_compiler.ir.types import ScalarType
 
+COMPUTED = tuple(dtype for dtype in ALL if dtype.has_arithmetic)
 INTEGER_ONLY = ("and", "or", "xor", "shl", "shr")
 SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 65504.0, 65520.0, 3.3895e38, 1e-45]
 
@@ -61,7 +62,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def item(array: numerics.Array) -> Any:
-    return float(array[0]) if array.dtype == ml_dtypes.bfloat16 else array[0].item()
+    return array[0].item() if array.dtype.kind in "biu" else float(array[0])
 
 
 def expected(
@@ -73,7 +74,7 @@ def expected(
     return evaluate(operation, operands)
 
 
-@given(st.sampled_from(ALL).flatmap(lambda d: st.tuples(st.just(d), numbers(d), numbers(d))))
+@given(st.sampled_from(COMPUTED).flatmap(lambda d: st.tuples(st.just(d), numbers(d), numbers(d))))
 def test_arithmetic_is_exact_and_rounded_once(case: tuple[DType, float, float]) -> None:
     dtype, left, right = case
     for name in BINARY:
@@ -86,7 +87,7 @@ def test_arithmetic_is_exact_and_rounded_once(case: tuple[DType, float, float]) 
         assert truth is None or same(item(found), truth), (name, item(found), truth)
 
 
-@given(st.sampled_from(ALL).flatmap(lambda d: st.tuples(st.just(d), numbers(d), numbers(d))))
+@given(st.sampled_from(COMPUTED).flatmap(lambda d: st.tuples(st.just(d), numbers(d), numbers(d))))
 def test_comparisons_are_those_of_python(case: tuple[DType, float, float]) -> None:
     dtype, left, right = case
     for predicate in PREDICATES:

@@ -11,6 +11,7 @@ from tilewright.errors import KernelTypeError
 from tilewright_compiler.frontend import convert, operators
 from tilewright_compiler.frontend.builtins.registry import Stub, implements
 from tilewright_compiler.frontend.infer_types import (
+    chosen_dtype,
     common_dtype,
     common_shape,
 )
@@ -121,7 +122,7 @@ def where(scope: Scope, condition: Operand, x: Operand, y: Operand) -> Operand:
             "compare with != 0"
         )
         raise KernelTypeError(msg)
-    dtype = common_dtype((x, y), "tl.where")
+    dtype = chosen_dtype((x, y), "tl.where")
     shape = common_shape((condition, x, y))
     values = [
         convert.broadcast(scope, convert.as_number(scope, operand, element, "tl.where"), shape)

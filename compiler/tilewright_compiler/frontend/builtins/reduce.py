@@ -8,7 +8,7 @@ from tilewright.errors import KernelTypeError
 from tilewright_compiler.frontend import convert
 from tilewright_compiler.frontend.builtins import arguments
 from tilewright_compiler.frontend.builtins.registry import implements
-from tilewright_compiler.frontend.infer_types import sum_dtypes, tile_of
+from tilewright_compiler.frontend.infer_types import check_arithmetic, sum_dtypes, tile_of
 from tilewright_compiler.frontend.operands import NONE, Operand, describe
 from tilewright_compiler.frontend.operators import is_pointer, to_bool
 from tilewright_compiler.frontend.scope import Scope
@@ -49,6 +49,7 @@ def _numbers(operand: Operand, what: str) -> Value:
     if is_pointer(value):
         msg = f"{what} takes a tile of numbers, got {describe(value)}"
         raise KernelTypeError(msg)
+    check_arithmetic(element_dtype(value.type), what)
     return value
 
 

@@ -11,9 +11,12 @@ dividend's sign |
 | cmp | predicate eq ne lt le gt ge; unordered floats compare false but for ne; result i1 |
 | select | condition i1, then two values |
 | cast | to the result's dtype: floats round to nearest even, float to integer truncates and \
-saturates (NaN gives 0), to i1 is `!= 0` |
+saturates (NaN gives 0), to i1 is `!= 0`; to 8-bit floats beyond the largest number, infinities \
+included, gives that number, and NaN gives 0x7f |
 | bitcast | same bits, same width |
 | neg abs | integers wrap |
+
+Of 8-bit floats there are only select, cast and bitcast (and load, store, dot).
 
 Integer division by zero, and shifts by a negative amount or by the width and more, give any value.
 """
@@ -23,7 +26,13 @@ from __future__ import annotations
 from tilewright.abi.dtypes import int1
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.ops.spec import OperationSpec
-from tilewright_compiler.ir.types import PointerType, element_dtype, element_type, shape_of
+from tilewright_compiler.ir.types import (
+    PointerType,
+    element_dtype,
+    element_type,
+    lacks_arithmetic,
+    shape_of,
+)
 
 PREDICATES = ("eq", "ne", "lt", "le", "gt", "ge")
 BINARY = ("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr")
@@ -38,7 +47,7 @@ def _verify_binary(operation: Operation) -> str | None:
         return "pointers move by addptr"
     if operation.name in _INTEGER_ONLY and element_dtype(left).is_float:
         return f"{operation.name} takes integers, got {left}"
-    return None
+    return lacks_arithmetic(left)
 
 
 def _verify_cmp(operation: Operation) -> str | None:
@@ -48,8 +57,9 @@ def _verify_cmp(operation: Operation) -> str | None:
     if left != right:
         return f"operands have one type, got {left} and {right}"
     result = operation.result.type
-    good = element_dtype(result) == int1 and shape_of(result) == shape_of(left)
-    return None if good else "result is i1 of the operands' shape"
+    if element_dtype(result) != int1 or shape_of(result) != shape_of(left):
+        return "result is i1 of the operands' shape"
+    return lacks_arithmetic(left)
 
 
 def _verify_select(operation: Operation) -> str | None:
@@ -73,8 +83,9 @@ def _verify_bitcast(operation: Operation) -> str | None:
 
 
 def _verify_unary(operation: Operation) -> str | None:
-    same = operation.operands[0].type == operation.result.type
-    return None if same else "operand and result have one type"
+    if operation.operands[0].type != operation.result.type:
+        return "operand and result have one type"
+    return lacks_arithmetic(operation.result.type)
 
 
 SPECS = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.ops.spec import OperationSpec
-from tilewright_compiler.ir.types import element_dtype
+from tilewright_compiler.ir.types import element_dtype, lacks_arithmetic
 
 UNARY = (
     "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "floor", "ceil",
@@ -22,7 +22,9 @@ def _verify(operation: Operation) -> str | None:
     type_ = operation.result.type
     if any(value.type != type_ for value in operation.operands):
         return "operands and result have one type"
-    return None if element_dtype(type_).is_float else f"{operation.name} takes floats, got {type_}"
+    if not element_dtype(type_).is_float:
+        return f"{operation.name} takes floats, got {type_}"
+    return lacks_arithmetic(type_)
 
 
 SPECS = (

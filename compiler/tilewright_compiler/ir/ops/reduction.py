@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.ops.spec import OperationSpec
-from tilewright_compiler.ir.types import PointerType, element_type, shape_of
+from tilewright_compiler.ir.types import PointerType, element_type, lacks_arithmetic, shape_of
 
 KINDS = ("sum", "max", "min")
 
@@ -24,8 +24,9 @@ def _verify(operation: Operation) -> str | None:
     if isinstance(element_type(source), PointerType):
         return "pointers cannot be reduced"
     result, expected = operation.result.type, shape[:axis] + shape[axis + 1 :]
-    good = element_type(result) == element_type(source) and shape_of(result) == expected
-    return None if good else f"result has the operand's elements and shape {expected}"
+    if element_type(result) != element_type(source) or shape_of(result) != expected:
+        return f"result has the operand's elements and shape {expected}"
+    return lacks_arithmetic(source)
 
 
 SPECS = (
