@@ -90,7 +90,10 @@ def convert(number: Number, dtype: DType) -> Number:
 
 
 def round_to(number: Number, dtype: DType) -> float:
-    """Return the nearest value of a float dtype, ties to even; overflow to infinity, or saturated."""
+    """Return the nearest value of a float dtype, ties to even.
+
+    Overflow gives infinity, or the largest value in a dtype that saturates.
+    """
     if dtype in SATURATED and abs(number) > SATURATED[dtype]:
         return math.copysign(SATURATED[dtype], number)
     if number == 0 or (isinstance(number, float) and not math.isfinite(number)):

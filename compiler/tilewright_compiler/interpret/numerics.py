@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.abi.dtypes import SATURATED, DType, bfloat16, float32, float64
+from tilewright.abi.dtypes import SATURATED, DType, bfloat16, float64
 from tilewright.abi.numpy_types import to_numpy
 
 # The element type is a run-time property here.

@@ -1,8 +1,8 @@
 """Element types as NumPy dtypes and back, the one table for interpreter, runtime and reference.
 
 It stands in `abi` because the compiler may not import the runtime and both need it. NumPy and
-ml_dtypes (for bfloat16 and 8-bit floats) are imported inside the functions, so importing this module stays as cheap
-as the rest of `abi`.
+ml_dtypes (for bfloat16 and 8-bit floats) are imported inside the functions, so importing this
+module stays as cheap as the rest of `abi`.
 """
 
 from __future__ import annotations
