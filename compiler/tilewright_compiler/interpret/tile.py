@@ -43,20 +43,7 @@ def run(module: Module, *, grid: tuple[int, int, int], arguments: Mapping[str, A
     InterpreterError for a misaligned access, a store to a read-only array, or programs that wait
     for each other for ever. Stores made before an error stay.
     """
-    _check_grid(grid)
-    _check_names(module, arguments)
-    arrays = {
-        name: _checked_array(name, arguments[name], parameter.dtype)
-        for name, parameter in module.signature.runtime
-        if isinstance(parameter, Pointer)
-    }
-    memory = Memory(arrays)
-    values = tuple(
-        np.array([memory.address(name)])
-        if isinstance(parameter, Pointer)
-        else _checked_scalar(name, arguments[name], parameter.dtype)
-        for name, parameter in module.signature.runtime
-    )
+    memory, values = prepare(module, grid=grid, arguments=arguments)
     if not prod(grid):
         return
     waits = may_wait(module, memory)
@@ -72,6 +59,30 @@ def run(module: Module, *, grid: tuple[int, int, int], arguments: Mapping[str, A
         else:
             for single in runs:
                 _take_turns(iter([single]), memory, module.kernel.name)
+
+
+def prepare(
+    module: Module, *, grid: tuple[int, int, int], arguments: Mapping[str, Argument]
+) -> tuple[Memory, tuple[Array, ...]]:
+    """Return the memory that the arguments make up, and the values of the kernel's parameters.
+
+    Raises ArgumentError or LaunchError.
+    """
+    _check_grid(grid)
+    _check_names(module, arguments)
+    arrays = {
+        name: _checked_array(name, arguments[name], parameter.dtype)
+        for name, parameter in module.signature.runtime
+        if isinstance(parameter, Pointer)
+    }
+    memory = Memory(arrays)
+    values = tuple(
+        np.array([memory.address(name)])
+        if isinstance(parameter, Pointer)
+        else _checked_scalar(name, arguments[name], parameter.dtype)
+        for name, parameter in module.signature.runtime
+    )
+    return memory, values
 
 
 class _Evaluator:

@@ -1,0 +1,200 @@
+"""Loads, stores and copies: global memory by address, shared memory by the layout of the tile."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.warp.moves import Compute, Exchange, from_bytes, to_bytes
+from tilewright_compiler.interpret.warp.places import elements, offsets, owned, threads
+from tilewright_compiler.interpret.warp.state import (
+    Meeting,
+    Phase,
+    SharedTile,
+    Token,
+    Warp,
+    layout_of,
+)
+from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.ir.types import SharedType, TileType
+
+
+def _load(warp: Warp, operation: Operation) -> Array:
+    pointer, *rest = (warp.array(value) for value in operation.operands)
+    mask, other = (*rest, None, None)[:2]
+    access = warp.global_access(operation, "load")
+    loaded = warp.program.batch.memory.load(pointer, mask, other, access=access)
+    loaded = np.broadcast_to(loaded, pointer.shape)
+    warp.agree(operation, loaded)
+    return loaded
+
+
+def _store(warp: Warp, operation: Operation) -> None:
+    pointer, value, *rest = (warp.array(value) for value in operation.operands)
+    mask = rest[0] if rest else None
+    type_ = operation.operands[0].type
+    if isinstance(type_, TileType):
+        owner = owned(layout_of(type_), warp.index)
+        mask = owner if mask is None else mask & owner
+    elif warp.index:
+        return
+    access = warp.global_access(operation, "store")
+    warp.program.batch.memory.store(pointer, value, mask, access=access)
+
+
+def _alloc_shared(warp: Warp, operation: Operation) -> SharedTile:
+    type_, start = operation.result.type, operation.attributes.get("shared_offset")
+    assert isinstance(type_, SharedType), "the verifier checks types"
+    if start is None:
+        raise warp.error(operation, f"{type_} has no shared_offset")
+    return SharedTile(type_, start, operation)
+
+
+def _shared_slot(warp: Warp, operation: Operation) -> SharedTile:
+    ring, type_ = warp.shared(operation.operands[0]), operation.result.type
+    assert isinstance(type_, SharedType), "the verifier checks types"
+    index, slots = int(warp.array(operation.operands[1])[0]), ring.type.slots
+    assert slots is not None, "the verifier checks types"
+    if not 0 <= index < slots:
+        raise warp.error(operation, f"index {index} of a ring of {slots} slots")
+    _check_position(warp, operation, ring, (index - operation.attributes["position"]) % slots)
+    return SharedTile(type_, ring.start + index * type_.tile_bytes, ring.allocation)
+
+
+def _check_position(warp: Warp, operation: Operation, ring: SharedTile, slot: int) -> None:
+    """Hold the slot that is consumed here, as `position` claims, against earlier claims.
+
+    An iteration consumes one slot, the next iteration the next slot. Where no loop connects two
+    uses, there is nothing to compare.
+    """
+    before = warp.phases.get(ring.allocation)
+    here = warp.loops
+    warp.phases[ring.allocation] = Phase(here, slot)
+    if before is None:
+        return
+    ahead = 0
+    if before.loops != here:
+        if not here:
+            return
+        *outer, last = here
+        if before.loops == tuple(outer):  # from the prologue into the loop
+            ahead = last.number
+        elif before.loops[:-1] == tuple(outer) and before.loops[-1].entry is last.entry:
+            ahead = last.number - before.loops[-1].number
+        else:
+            return
+    assert ring.type.slots is not None
+    expected = (before.slot + ahead) % ring.type.slots
+    if slot != expected:
+        position = operation.attributes["position"]
+        what = (
+            f"position {position} says that this iteration consumes slot {slot}, "
+            f"by the uses before it is slot {expected}"
+        )
+        raise warp.error(operation, what)
+
+
+def _shared_transpose(warp: Warp, operation: Operation) -> SharedTile:
+    source, type_ = warp.shared(operation.operands[0]), operation.result.type
+    assert isinstance(type_, SharedType), "the verifier checks types"
+    return SharedTile(type_, source.start, source.allocation)
+
+
+def _shared_load(warp: Warp, operation: Operation) -> Array:
+    warp.copies.let_some_arrive()
+    (operand,) = operation.operands
+    tile, layout = warp.shared(operand), layout_of(operation.result.type)
+    stored = warp.program.shared.read(
+        places(tile, elements(layout, warp.index)),
+        threads(warp.index),
+        tile.type.dtype.size_bytes,
+        access=warp.access(operation, tile.allocation),
+    )
+    result = from_bytes(stored, operation.result.type)
+    warp.agree(operation, result)
+    return result
+
+
+def _shared_store(warp: Warp, operation: Operation) -> None:
+    warp.copies.let_some_arrive()
+    value, target = operation.operands
+    tile, layout = warp.shared(target), layout_of(value.type)
+    warp.program.shared.write(
+        places(tile, elements(layout, warp.index)),
+        to_bytes(warp.array(value)),
+        threads(warp.index),
+        access=warp.access(operation, tile.allocation),
+    )
+
+
+def _async_copy(warp: Warp, operation: Operation) -> None:
+    warp.copies.let_some_arrive()
+    tile, layout = warp.shared(operation.operands[1]), layout_of(operation.operands[0].type)
+    owner = owned(layout, warp.index)
+    if not owner.any():
+        return
+    pointer = warp.array(operation.operands[0])[owner]
+    mask = warp.array(operation.operands[2])[owner] if len(operation.operands) > 2 else None
+    memory, access = warp.program.batch.memory, warp.global_access(operation, "async_copy")
+
+    def fetch() -> Array:
+        loaded = memory.load(pointer, mask, None, access=access)
+        return to_bytes(np.broadcast_to(loaded, pointer.shape))
+
+    copy = warp.program.shared.start(
+        places(tile, elements(layout, warp.index)[owner]),
+        np.broadcast_to(threads(warp.index), owner.shape)[owner],
+        tile.type.dtype.size_bytes,
+        fetch=fetch,
+        access=warp.access(operation, tile.allocation),
+    )
+    warp.copies.start(copy)
+
+
+def _async_commit(warp: Warp, _operation: Operation) -> Token:
+    return Token(warp.copies.commit())
+
+
+def _async_wait(warp: Warp, operation: Operation) -> None:
+    token = warp.held[operation.operands[0]]
+    assert isinstance(token, Token), "the verifier checks types"
+    pending = operation.attributes["pending"]
+    arrived = warp.copies.wait(pending)
+    if arrived <= token.group:
+        after = arrived + pending - 1 - token.group
+        what = (
+            f"pending = {pending} leaves the token's group under way: "
+            f"{after} groups were committed after it"
+        )
+        raise warp.error(operation, what)
+
+
+def _barrier(warp: Warp, operation: Operation) -> Generator[Meeting, None, None]:
+    warp.copies.let_some_arrive()
+    yield Meeting(operation, warp.turns[operation])
+
+
+def places(tile: SharedTile, flat: Array) -> Array:
+    """Return the byte at which elements of a shared tile start."""
+    result: Array = tile.start + offsets(tile.type.layout)[flat] * tile.type.dtype.size_bytes
+    return result
+
+
+COMPUTE: Mapping[str, Compute] = MappingProxyType(
+    {
+        "load": _load,
+        "store": _store,
+        "alloc_shared": _alloc_shared,
+        "shared_slot": _shared_slot,
+        "shared_transpose": _shared_transpose,
+        "shared_load": _shared_load,
+        "shared_store": _shared_store,
+        "async_copy": _async_copy,
+        "async_commit": _async_commit,
+        "async_wait": _async_wait,
+    }
+)
+EXCHANGES: Mapping[str, Exchange] = MappingProxyType({"barrier": _barrier})

@@ -1,0 +1,51 @@
+"""Replicas agree: every place that holds an element of a tile holds the same bits.
+
+Elementwise work on equal operands keeps replicas equal, so it is enough to look where values come
+from memory or from other threads. The warps reach such an operation one after the other; what the
+first ones found is kept until the last was there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.ir.core import Operation
+
+
+@dataclass(slots=True)
+class _Seen:
+    bits: Array
+    known: Array
+    warps: int = 0
+
+
+class Agreement:
+    """What the warps of a program found for the results of operations that not all have done."""
+
+    def __init__(self, num_warps: int) -> None:
+        self._num_warps = num_warps
+        self._open: dict[tuple[Operation, int], _Seen] = {}
+
+    def disagreement(
+        self, operation: Operation, turn: int, values: Array, places: Array, *, size: int
+    ) -> int | None:
+        """Return an element on which replicas of a result differ; None if there is none.
+
+        `places` holds the flat index of each of the values, of a tile of `size` elements.
+        """
+        bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
+        key = operation, turn
+        seen = self._open.get(key)
+        if seen is None:
+            seen = _Seen(np.zeros(size, bits.dtype), np.zeros(size, np.bool_))
+            self._open[key] = seen
+        unlike = seen.known[places] & (seen.bits[places] != bits)
+        seen.bits[places], seen.known[places] = bits, True
+        unlike |= seen.bits[places] != bits
+        seen.warps += 1
+        if seen.warps == self._num_warps:
+            del self._open[key]
+        return int(places[unlike][0]) if unlike.any() else None

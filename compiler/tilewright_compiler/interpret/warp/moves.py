@@ -1,0 +1,226 @@
+"""Tiles from nothing, changes of shape, and the plans of `layout.convert` and `layout.reduce`.
+
+This executes what the docstrings of the plans say, for one warp. Plans that go through shared
+memory write their part, pause until all warps have, and read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import MappingProxyType
+from typing import assert_never
+
+import numpy as np
+
+from tilewright.abi.numpy_types import to_numpy
+from tilewright_compiler.interpret import numerics
+from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.warp.places import elements, images, threads
+from tilewright_compiler.interpret.warp.state import Held, Meeting, Warp, layout_of
+from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.ir.types import (
+    PointerType,
+    TileType,
+    Type,
+    element_bytes,
+    element_dtype,
+    element_type,
+)
+from tilewright_compiler.layout import gf2
+from tilewright_compiler.layout.convert import (
+    Identity,
+    LaneSelect,
+    RegisterMove,
+    ShuffleExchange,
+    broadcast_sources,
+    plan_conversion,
+    register_sources,
+)
+from tilewright_compiler.layout.linear import NUM_LANES, LinearLayout
+from tilewright_compiler.layout.reduce import combine_order, plan_reduce
+from tilewright_compiler.layout.shared import SharedAccess, SharedExchange
+
+Compute = Callable[[Warp, Operation], Held | None]
+Exchange = Callable[[Warp, Operation], Generator[Meeting, None, Held | None]]
+
+_COMBINE = {"sum": "add", "max": "max", "min": "min"}
+
+
+def _arange(warp: Warp, operation: Operation) -> Array:
+    places = elements(layout_of(operation.result.type), warp.index)
+    result: Array = (places + operation.attributes["start"]).astype(np.int32)
+    return result
+
+
+def _splat(warp: Warp, operation: Operation) -> Array:
+    registers = layout_of(operation.result.type).num_registers
+    return np.broadcast_to(warp.array(operation.operands[0]), (NUM_LANES, registers))
+
+
+def _reshape(warp: Warp, operation: Operation) -> Array:
+    source, target = _layouts(operation)
+    return _taken(warp, operation, register_sources(source.reshape(target.shape), target))
+
+
+def _transpose(warp: Warp, operation: Operation) -> Array:
+    source, target = _layouts(operation)
+    moved = source.transpose(operation.attributes["order"])
+    return _taken(warp, operation, register_sources(moved, target))
+
+
+def _broadcast(warp: Warp, operation: Operation) -> Array:
+    return _taken(warp, operation, broadcast_sources(*_layouts(operation)))
+
+
+def _convert_layout(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]:
+    (operand,) = operation.operands
+    values = warp.array(operand)
+    source, target = _layouts(operation)
+    plan = plan_conversion(source, target, size_bytes=element_bytes(operand.type))
+    match plan:
+        case Identity():
+            result = values
+        case RegisterMove():
+            result = values[:, list(plan.sources)]
+        case ShuffleExchange():
+            result = _shuffled(values, plan)
+        case SharedExchange():
+            result = yield from _through_shared(warp, operation, values, plan)
+        case _:
+            assert_never(plan)
+    warp.agree(operation, result)
+    return result
+
+
+def _reduce(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]:
+    (operand,) = operation.operands
+    dtype, result_type = element_dtype(operand.type), operation.result.type
+    plan = plan_reduce(
+        layout_of(operand.type),
+        operation.attributes["axis"],
+        size_bytes=element_bytes(operand.type),
+    )
+    if isinstance(result_type, TileType) and layout_of(result_type) != plan.result:
+        raise warp.error(operation, f"the result has layout {plan.result}")
+    name = _COMBINE[operation.attributes["kind"]]
+
+    def combine(left: Array, right: Array) -> Array:
+        return numerics.binary(name, left, right, dtype)
+
+    partial = _combined(warp.array(operand), plan.groups, combine)
+    for mask in plan.lane_masks:
+        partial = combine(partial, partial[np.arange(NUM_LANES) ^ mask])
+    if plan.across_warps is not None:
+        exchange = plan.across_warps.exchange
+        gathered = yield from _through_shared(warp, operation, partial, exchange)
+        partial = _combined(gathered, plan.across_warps.groups, combine)
+    if isinstance(result_type, TileType):
+        warp.agree(operation, partial)
+        return partial
+    bits = np.ascontiguousarray(partial).view(f"u{partial.dtype.itemsize}")
+    if (bits != bits[0]).any():
+        raise warp.error(operation, "lanes have different results")
+    scalar: Array = partial[0]
+    warp.agree(operation, scalar)
+    return scalar
+
+
+def to_bytes(values: Array) -> Array:
+    """Return the bytes of each value, along a new last axis."""
+    return np.ascontiguousarray(values)[..., None].view(np.uint8)
+
+
+def from_bytes(stored: Array, type_: Type) -> Array:
+    """Return the values of the elements of a type; the last axis of `stored` is the bytes of one.
+
+    A pointer is its address.
+    """
+    is_pointer = isinstance(element_type(type_), PointerType)
+    dtype = np.dtype(np.int64) if is_pointer else to_numpy(element_dtype(type_))
+    result: Array = np.ascontiguousarray(stored).view(dtype)[..., 0]
+    return result
+
+
+def _layouts(operation: Operation) -> tuple[LinearLayout, LinearLayout]:
+    return layout_of(operation.operands[0].type), layout_of(operation.result.type)
+
+
+def _taken(warp: Warp, operation: Operation, sources: Sequence[int] | None) -> Array:
+    if sources is None:
+        raise warp.error(operation, "these layouts would move data between threads")
+    return warp.array(operation.operands[0])[:, list(sources)]
+
+
+def _shuffled(values: Array, plan: ShuffleExchange) -> Array:
+    for step in plan.send:
+        values = _selected(values, step)
+    sender = images(plan.sender)
+    rounds = [values[sender ^ turn.lane_xor, turn.register] for turn in plan.rounds]
+    values = np.stack(rounds, axis=1)
+    for step in plan.receive:
+        values = _selected(values, step)
+    return values
+
+
+def _selected(values: Array, step: LaneSelect) -> Array:
+    swaps = (np.arange(NUM_LANES) >> step.lane_bit & 1).astype(np.bool_)
+    swapped = values[:, np.arange(values.shape[1]) ^ step.mask]
+    return np.where(swaps[:, None], swapped, values)
+
+
+def _through_shared(
+    warp: Warp, operation: Operation, values: Array, plan: SharedExchange
+) -> Generator[Meeting, None, Array]:
+    start = operation.attributes.get("shared_offset")
+    if start is None:
+        raise warp.error(operation, f"needs {plan.scratch_bytes} bytes and has no shared_offset")
+    memory, by = warp.program.shared, threads(warp.index)
+    access = warp.access(operation, operation)
+    places, registers = _exchange_places(warp, plan.write)
+    stored = to_bytes(values[:, registers])
+    memory.write(start + places * plan.size_bytes, stored, by, access=access)
+    yield Meeting(operation, access.turn)
+    places, registers = _exchange_places(warp, plan.read)
+    read = memory.read(start + places * plan.size_bytes, by, plan.size_bytes, access=access)
+    result = np.empty((NUM_LANES, len(registers)), values.dtype)
+    result[:, registers] = from_bytes(read, operation.operands[0].type)
+    return result
+
+
+def _exchange_places(warp: Warp, access: SharedAccess) -> tuple[Array, list[int]]:
+    """Return the offsets of all elements that the lanes reach, [lanes, n], and their registers."""
+    base = images(access.lane) ^ gf2.apply(access.warp, warp.index)
+    columns = []
+    registers: list[int] = []
+    for group in access.groups:
+        start = base ^ group.offset
+        assert not (start % access.vector).any(), "plans keep vectors aligned"
+        columns += [start + index for index in range(access.vector)]
+        registers += group.registers
+    return np.stack(columns, axis=1), registers
+
+
+def _combined(
+    values: Array, groups: Sequence[Sequence[int]], combine: Callable[[Array, Array], Array]
+) -> Array:
+    """Combine the members of each group by the plan's tree; all groups have one length."""
+    members = np.array(groups)
+    current = [values[:, members[:, position]] for position in range(members.shape[1])]
+    for left, right in combine_order(len(current)):
+        current[left] = combine(current[left], current[right])
+    return current[0]
+
+
+COMPUTE: Mapping[str, Compute] = MappingProxyType(
+    {
+        "arange": _arange,
+        "splat": _splat,
+        "expand_dims": _reshape,
+        "reshape": _reshape,
+        "transpose": _transpose,
+        "broadcast": _broadcast,
+    }
+)
+EXCHANGES: Mapping[str, Exchange] = MappingProxyType(
+    {"convert_layout": _convert_layout, "reduce": _reduce}
+)

@@ -1,0 +1,280 @@
+"""Shared memory of one program, byte for byte, and who touched which byte since the last barrier.
+
+All warps pass a barrier together, so two accesses are ordered if they are of one thread or a
+barrier lies between them: it is enough to know for each byte who wrote and who read it in the
+present *epoch*, the time since the last barrier. What an asynchronous copy writes belongs to nobody
+until the thread that started it has waited for it; from then on it is a write of that thread. A
+pair of accesses that is not ordered is an error whatever their values, in whatever order the
+checker happens to run them.
+
+Memory starts as 0xFF, NaN in every float type. Bytes that nothing wrote, or that another allocation
+wrote last, may not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+from tilewright.errors import ScheduleError
+from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.layout.linear import NUM_LANES
+
+# Stands for the thread where several threads access a byte at once, or it is not known which.
+SEVERAL = -1
+_NOBODY = -2
+_POISON = 0xFF
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One execution of an operation by all warps, which reaches `allocation` in shared memory.
+
+    `allocation` is the operation that owns the memory: an `alloc_shared`, or one with scratch.
+    """
+
+    operation: Operation
+    turn: int
+    allocation: Operation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """Bytes on their way to shared memory: [n] units, the threads that sent them, their source."""
+
+    units: Array
+    threads: Array
+    fetch: Callable[[], Array]
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class _Trace:
+    """For each unit of memory, the last access of a kind: its epoch, thread, and number."""
+
+    epoch: Array
+    thread: Array
+    access: Array
+
+    @classmethod
+    def empty(cls, size: int) -> _Trace:
+        return cls(np.full(size, -1), np.full(size, _NOBODY), np.full(size, -1))
+
+    def others(self, units: Array, threads: Array, epoch: int) -> Array:
+        """Return which units another thread accessed in this epoch."""
+        unlike = (self.thread[units] != threads) | (threads == SEVERAL)
+        result: Array = (self.epoch[units] == epoch) & unlike
+        return result
+
+    def record(self, units: Array, threads: Array, epoch: int, access: int) -> None:
+        self.epoch[units], self.access[units] = epoch, access
+        self.thread[units] = threads
+        repeated = self.thread[units] != threads
+        self.thread[units[repeated]] = SEVERAL
+
+
+class SharedMemory:
+    """The bytes, and what is known of each unit of `granule` bytes.
+
+    Every access is a multiple of the granule: the size of the smallest element that the kernel has
+    in shared memory.
+    """
+
+    def __init__(self, *, size_bytes: int, granule: int, where: str) -> None:
+        self._granule = granule
+        self._where = where
+        size = size_bytes // granule
+        self._units = np.full(size * granule, _POISON, np.uint8).view(f"u{granule}")
+        self._wrote, self._read = _Trace.empty(size), _Trace.empty(size)
+        self._owner = np.full(size, -1)
+        self._flight = np.full(size, -1)
+        self._flight_thread = np.full(size, _NOBODY)
+        self._epoch = 0
+        self._accesses: list[Access] = []
+        self._numbers: dict[tuple[Operation, int], int] = {}
+        self._allocations: dict[Operation, int] = {}
+
+    def meet(self) -> None:
+        """Begin the next epoch: all warps passed a barrier."""
+        self._epoch += 1
+
+    def read(self, starts: Array, threads: Array, size_bytes: int, *, access: Access) -> Array:
+        """Return the bytes of elements at `starts`, [..., size_bytes]; threads likewise [...]."""
+        units, by = self._spread(starts, threads, size_bytes, access)
+        number, epoch = self._number(access), self._epoch
+        self._refuse_in_flight(units, by, access)
+        racing = self._wrote.others(units, by, epoch)
+        if racing.any():
+            self._race(units, by, racing, access, self._wrote)
+        foreign = self._owner[units] != self._allocation(access)
+        if foreign.any():
+            self._refuse_foreign(units, by, foreign, access)
+        seen = self._read.epoch[units] == epoch
+        earlier = self._read.access[units]
+        others = self._read.others(units, by, epoch)
+        self._read.record(units, by, epoch, number)
+        # Of several readers the first stays, as one that the next writer may have to wait for.
+        self._read.access[units[seen]] = earlier[seen]
+        self._read.thread[units[others]] = SEVERAL
+        return self._units[units].view(np.uint8).reshape(*starts.shape, size_bytes)
+
+    def write(self, starts: Array, values: Array, threads: Array, *, access: Access) -> None:
+        """Write the bytes `values` [..., size_bytes] at `starts` [...].
+
+        Threads that write one place in one access must write one value: they hold replicas.
+        """
+        units, by = self._spread(starts, threads, values.shape[-1], access)
+        new = np.ascontiguousarray(values).view(self._units.dtype).ravel()
+        number = self._number(access)
+        self._refuse_in_flight(units, by, access)
+        replica = (self._wrote.access[units] == number) & (self._wrote.epoch[units] == self._epoch)
+        racing = self._wrote.others(units, by, self._epoch) & ~replica
+        if racing.any():
+            self._race(units, by, racing, access, self._wrote)
+        self._refuse_readers(units, by, access)
+        old = self._units[units]
+        self._units[units] = new
+        unlike = (self._units[units] != new) | (replica & (old != new))
+        if unlike.any():
+            self._fail(units, by, unlike, access, "disagrees with a replica of the same element")
+        shared = replica & (self._wrote.thread[units] != by)
+        self._wrote.record(units, by, self._epoch, number)
+        self._wrote.thread[units[shared]] = SEVERAL
+        self._owner[units] = self._allocation(access)
+
+    def start(
+        self,
+        starts: Array,
+        threads: Array,
+        size_bytes: int,
+        *,
+        fetch: Callable[[], Array],
+        access: Access,
+    ) -> Copy:
+        """Start copying what `fetch` gives, [..., size_bytes]; the bytes are in flight from here
+        on.
+        """
+        units, by = self._spread(starts, threads, size_bytes, access)
+        self._refuse_in_flight(units, by, access)
+        racing = self._wrote.others(units, by, self._epoch)
+        if racing.any():
+            self._race(units, by, racing, access, self._wrote)
+        self._refuse_readers(units, by, access)
+        self._flight[units], self._flight_thread[units] = self._number(access), by
+        if np.unique(units).size != units.size:
+            self._fail(units, by, np.ones(units.shape, np.bool_), access, "copies to a place twice")
+        return Copy(units, by, fetch, access)
+
+    def deliver(self, copy: Copy, fetched: Array) -> None:
+        """Let the bytes arrive. Nobody may look yet."""
+        self._units[copy.units] = fetched.view(self._units.dtype).ravel()
+
+    def complete(self, copy: Copy) -> None:
+        """Make delivered bytes visible to the threads that sent them."""
+        self._flight[copy.units] = -1
+        self._wrote.record(copy.units, copy.threads, self._epoch, self._number(copy.access))
+        self._owner[copy.units] = self._allocation(copy.access)
+
+    def _spread(
+        self, starts: Array, threads: Array, size_bytes: int, access: Access
+    ) -> tuple[Array, Array]:
+        """Return the units of all elements and the thread of each."""
+        by = np.broadcast_to(threads, starts.shape)[..., None]
+        within = np.arange(size_bytes // self._granule)
+        units = starts[..., None] // self._granule + within
+        threads_of_units = np.broadcast_to(by, units.shape).ravel()
+        units = units.ravel()
+        if (starts % size_bytes).any():
+            msg = f"{self._text(access)}: an element is not at a multiple of its {size_bytes} bytes"
+            raise ScheduleError(self._placed(msg, access))
+        outside = (units < 0) | (units >= self._units.size)
+        if outside.any():
+            what = f"reaches beyond the {self._units.nbytes} bytes of shared memory"
+            self._fail(units, threads_of_units, outside, access, what)
+        return units, threads_of_units
+
+    def _number(self, access: Access) -> int:
+        key = access.operation, access.turn
+        if key not in self._numbers:
+            self._numbers[key] = len(self._accesses)
+            self._accesses.append(access)
+        return self._numbers[key]
+
+    def _allocation(self, access: Access) -> int:
+        return self._allocations.setdefault(access.allocation, len(self._allocations))
+
+    def _refuse_in_flight(self, units: Array, threads: Array, access: Access) -> None:
+        in_flight = self._flight[units] >= 0
+        if not in_flight.any():
+            return
+        first = units[int(in_flight.argmax())]
+        copy = self._accesses[int(self._flight[first])]
+        sender = _thread_text(int(self._flight_thread[first]))
+        what = f"finds {self._text(copy)} by {sender} still under way: no wait covers it"
+        self._fail(units, threads, in_flight, access, what, copy)
+
+    def _refuse_readers(self, units: Array, threads: Array, access: Access) -> None:
+        racing = self._read.others(units, threads, self._epoch)
+        if racing.any():
+            self._race(units, threads, racing, access, self._read)
+
+    def _refuse_foreign(
+        self, units: Array, threads: Array, foreign: Array, access: Access
+    ) -> NoReturn:
+        last = int(self._wrote.access[units[int(foreign.argmax())]])
+        if last < 0:
+            self._fail(units, threads, foreign, access, "reads what nothing wrote")
+        writer = self._accesses[last]
+        what = f"reads what {self._text(writer)} wrote to another allocation at the same place"
+        self._fail(units, threads, foreign, access, what, writer)
+
+    def _race(
+        self, units: Array, threads: Array, racing: Array, access: Access, trace: _Trace
+    ) -> NoReturn:
+        first = units[int(racing.argmax())]
+        other = self._accesses[int(trace.access[first])]
+        verb = "write" if trace is self._wrote else "read"
+        thread = _thread_text(int(trace.thread[first]))
+        what = f"races with the {verb} of {self._text(other)} by {thread}: no barrier between them"
+        self._fail(units, threads, racing, access, what, other)
+
+    def _fail(
+        self,
+        units: Array,
+        threads: Array,
+        wrong: Array,
+        access: Access,
+        what: str,
+        other: Access | None = None,
+    ) -> NoReturn:
+        first = int(wrong.argmax())
+        low = int(units[first]) * self._granule
+        places = f"bytes {low}..{low + self._granule - 1}"
+        count = int(np.unique(units[wrong]).size) * self._granule
+        if count > self._granule:
+            places += f" (and {count - self._granule} more)"
+        thread = _thread_text(int(threads[first]))
+        msg = f"{self._text(access)} by {thread}, {places}: {what}"
+        raise ScheduleError(self._placed(msg, access, other))
+
+    def _text(self, access: Access) -> str:
+        names = ", ".join(f"%{result.name}" for result in access.operation.results if result.name)
+        return f"{access.operation.name}{' ' if names else ''}{names} (turn {access.turn})"
+
+    def _placed(self, message: str, *accesses: Access | None) -> str:
+        lines = [f"{self._where}: {message}"]
+        for access in accesses:
+            if access is not None and access.operation.location is not None:
+                location = access.operation.location.render()
+                lines.append(f"  {access.operation.name} at {location}")
+        return "\n".join(lines)
+
+
+def _thread_text(thread: int) -> str:
+    if thread == SEVERAL:
+        return "several threads"
+    return f"warp {thread // NUM_LANES} lane {thread % NUM_LANES}"

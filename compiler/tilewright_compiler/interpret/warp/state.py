@@ -1,0 +1,161 @@
+"""What a warp holds, and what it shares with the other warps of its program."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.errors import InternalCompilerError, ScheduleError
+from tilewright_compiler.interpret.batch import Batch
+from tilewright_compiler.interpret.memory import Access as GlobalAccess
+from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.warp.agreement import Agreement
+from tilewright_compiler.interpret.warp.copies import Copies
+from tilewright_compiler.interpret.warp.places import elements
+from tilewright_compiler.interpret.warp.shared_memory import Access, SharedMemory
+from tilewright_compiler.ir.core import Operation, Value
+from tilewright_compiler.ir.types import SharedType, TileType, Type, element_dtype
+from tilewright_compiler.layout.linear import LinearLayout
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTile:
+    """A tile in shared memory, or a ring of them: its type and the byte at which it starts."""
+
+    type: SharedType
+    start: int
+    allocation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A group of copies of this warp, by its number."""
+
+    group: int
+
+
+# A scalar is an array [1], a tile the array [lanes, registers] of the warp's part.
+Held = Array | SharedTile | Token
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where a warp waits for all others: the barrier's operation, and how often it ran before."""
+
+    operation: Operation
+    turn: int
+
+
+Walk = Generator[Meeting, None, tuple[Held, ...]]
+"""The run of a block: it pauses where warps meet, and gives what the block yields."""
+
+
+@dataclass(slots=True)
+class Program:
+    """What the warps of one program share. `batch` holds this program alone."""
+
+    batch: Batch
+    num_warps: int
+    shared: SharedMemory
+    agreement: Agreement
+
+    @property
+    def where(self) -> str:
+        """The program, for messages."""
+        return f"kernel {self.batch.kernel!r}, program {self.batch.program_at(0)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """Which iteration of a `for` a warp is in; `entry` tells one run of the loop from the next."""
+
+    entry: object
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Which slot of a ring the present iteration consumes, where the loops stood."""
+
+    loops: tuple[Iteration, ...]
+    slot: int
+
+
+@dataclass(slots=True)
+class Warp:
+    """One warp of a program."""
+
+    index: int
+    program: Program
+    copies: Copies
+    held: dict[Value, Held] = field(default_factory=dict)
+    loops: tuple[Iteration, ...] = ()
+    turns: dict[Operation, int] = field(default_factory=dict)
+    phases: dict[Operation, Phase] = field(default_factory=dict)
+
+    def array(self, value: Value) -> Array:
+        """Return the scalar or tile that the warp holds for a value."""
+        held = self.held[value]
+        assert isinstance(held, np.ndarray), "scalars and tiles are arrays"
+        return held
+
+    def shared(self, value: Value) -> SharedTile:
+        """Return the place in shared memory that a value stands for."""
+        held = self.held[value]
+        assert isinstance(held, SharedTile), "the verifier checks types"
+        return held
+
+    def begin(self, operation: Operation) -> int:
+        """Count an execution of an operation and return its number."""
+        turn = self.turns.get(operation, -1) + 1
+        self.turns[operation] = turn
+        return turn
+
+    def access(self, operation: Operation, allocation: Operation) -> Access:
+        """Return the execution of an operation that the warp is in, as an access."""
+        return Access(operation, self.turns[operation], allocation)
+
+    def global_access(self, operation: Operation, verb: str) -> GlobalAccess:
+        """Return how global memory names this access in messages."""
+        pointer = operation.operands[0].type
+        assert not isinstance(pointer, SharedType)
+        here = () if operation.location is None else (operation.location,)
+        return GlobalAccess(
+            verb=verb,
+            dtype=element_dtype(pointer),
+            kernel=self.program.batch.kernel,
+            locations=here,
+            program=lambda _position: self.program.batch.program_at(0),
+        )
+
+    def agree(self, operation: Operation, values: Array) -> None:
+        """Demand that replicas of the result agree; raises ScheduleError where they do not."""
+        type_ = operation.result.type
+        if isinstance(type_, TileType):
+            layout = layout_of(type_)
+            if layout.is_injective:
+                return
+            places, size = elements(layout, self.index), layout.size
+        else:
+            places, size = np.zeros(1, np.int64), 1
+        turn = self.turns[operation]
+        found = self.program.agreement.disagreement(operation, turn, values, places, size=size)
+        if found is not None:
+            raise self.error(operation, f"replicas of element {found} of the result differ")
+
+    def error(self, operation: Operation, what: str) -> ScheduleError:
+        """Return the error that this warp's execution of an operation is wrong."""
+        msg = f"{self.program.where}, warp {self.index}: {operation.name}: {what}"
+        if operation.location is not None:
+            msg += f"\n  at {operation.location.render()}"
+        return ScheduleError(msg)
+
+
+def layout_of(type_: Type) -> LinearLayout:
+    """Return the layout of a tile; raises InternalCompilerError if the schedule gave it none."""
+    if not isinstance(type_, TileType) or type_.layout is None:
+        msg = f"{type_} has no layout: only a scheduled module runs by warps"
+        raise InternalCompilerError(msg)
+    return type_.layout
