@@ -40,7 +40,8 @@ class LayoutChoice:
     """Layouts decided for a module.
 
     `homes` holds the layout of each anchored value's group; `operations` the layout in which each
-    load, store and reduction of a tile works (a reduction's is that of its operand).
+    load, store and reduction of a tile works (a reduction's is that of its operand). Dots work in
+    the layouts of `groups.dots`.
     """
 
     groups: LayoutGroups
@@ -86,21 +87,25 @@ class _Chooser:
         traffic = sum(use.weight * use.access.bytes for use in group.accesses)
         decided = [use for use in group.users if use.group in self._layouts]
         given = [use for use in group.operands if self._natural(use.operand) is not None]
-        reduced = [
-            operation for operation, _ in group.reduced if self._given_by_reduction(operation)
-        ]
-        return group.size, traffic, len(decided) + len(given) + len(reduced), -group.index
+        results = [operation for operation, _ in group.given if self._given(operation)]
+        return group.size, traffic, len(decided) + len(given) + len(results), -group.index
 
     # Candidates
 
     def _candidates(self, group: Group) -> Iterator[LinearLayout]:
+        # Of equally cheap ones the first wins: accumulators stay where the dots leave them, and
+        # what leads to operands happens behind the conversion, which then moves what was loaded.
+        for dot in (operation for operation, _ in group.given if operation.name == "dot"):
+            yield self._groups.dots[dot].acc
+        for feed in group.feeds:
+            yield backward(self._origin(feed.operand)[1], feed.layout)
         for use in group.accesses:
             origin = self._groups.origin(use.value)
             assert origin is not None
             for layout in self._preferred(use.access):
                 yield backward(origin[1], layout)
-        for operation, _ in group.reduced:
-            given = self._given_by_reduction(operation)
+        for operation, _ in group.given:
+            given = self._given(operation)
             if given is not None:
                 yield given
         for wanted in group.users:
@@ -126,14 +131,17 @@ class _Chooser:
         total = 0
         for use in group.accesses:
             _, chain = self._origin(use.value)
-            total += use.weight * self._best_access(use, forward(chain, layout))[0]
+            is_streamed = group.is_streamed
+            total += use.weight * self._best_access(use, forward(chain, layout), is_streamed)[0]
         for operation, weight in group.reductions:
             _, chain = self._origin(operation.operands[0])
             total += weight * self._reduce_cost(operation, forward(chain, layout))
-        for operation, weight in group.reduced:
-            given = self._given_by_reduction(operation)
-            if given is not None:
+        for operation, weight in group.given:
+            given = self._given(operation)
+            if given is not None and not (operation.name == "load" and group.is_streamed):
                 total += weight * _cost_of_value(operation.result, given, layout)
+        for feed in group.feeds:
+            total += feed.weight * self._want_cost(feed.operand, layout, feed.layout)
         for operand in group.operands:
             natural_group = self._groups.group_of[self._origin(operand.operand)[0]]
             if natural_group in self._layouts:
@@ -165,12 +173,17 @@ class _Chooser:
                 cost += _cost_of_value(operation.result, plan.result, target)
         return cost
 
-    def _best_access(self, use: AccessUse, natural: LinearLayout) -> tuple[int, LinearLayout]:
+    def _best_access(
+        self, use: AccessUse, natural: LinearLayout, is_streamed: bool
+    ) -> tuple[int, LinearLayout]:
         """Return the cheapest way to load or store where the group gives layout `natural`."""
         best = (use.access.cost(natural), natural)
         if use.is_tied:
             return best
         is_load = use.operation.name == "load"
+        if is_load and is_streamed:
+            costs = [(use.access.cost(layout), layout) for layout in self._preferred(use.access)]
+            return min(costs, key=lambda cost: cost[0])
         stored = use.operation.results[0] if is_load else use.operation.operands[1]
         for layout in self._preferred(use.access):
             source, target = (layout, natural) if is_load else (natural, layout)
@@ -185,7 +198,7 @@ class _Chooser:
         for group in self._groups.groups:
             for use in group.accesses:
                 natural = forward(self._origin(use.value)[1], self._layouts[group])
-                yield use.operation, self._best_access(use, natural)[1]
+                yield use.operation, self._best_access(use, natural, group.is_streamed)[1]
         for store in self._groups.stores:
             if self._groups.origin(store.value) is None:  # cheap: as the pointer likes it
                 yield store.operation, self._preferred(store.access)[0]
@@ -207,11 +220,13 @@ class _Chooser:
             return layout
         return reduction_layout(layout.shape, axis, num_warps=self._num_warps)
 
-    def _given_by_reduction(self, operation: Operation) -> LinearLayout | None:
-        """Return the layout in which a reduction leaves its result, if its operand is decided."""
+    def _given(self, operation: Operation) -> LinearLayout | None:
+        """Return the layout in which an operation leaves its result, if that is decided."""
+        if operation.name == "dot":
+            return self._groups.dots[operation].acc
         natural = self._natural(operation.operands[0])
-        if natural is None:
-            return None
+        if natural is None or operation.name != "reduce":
+            return natural
         return self._working_layout(operation, natural).slice(operation.attributes["axis"])
 
     def _natural(self, value: Value) -> LinearLayout | None:

@@ -11,21 +11,28 @@ Values are of three kinds:
   form a `Group`, and the choice is one layout for each group.
 
 Loads and stores are not tied to their group: where the group's layout does not suit, one may use
-another and convert.
+another and convert. Where the pointer itself is anchored, one is tied to the pointer's group. What
+it moves joins that group too, unless it has to do with a dot: then the tile is converted between
+the two, so that pointers walk in a coalesced layout and the dot has its own.
+
+A dot gives its accumulator's layout and wants fixed ones of its operands. Its result is in one
+group with its accumulator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.errors import InternalCompilerError
 from tilewright_compiler.analysis.access_cost import Access
 from tilewright_compiler.analysis.axis_info import AxisInfo
+from tilewright_compiler.analysis.dot_layouts import layouts_of_dot
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.ops import arithmetic
 from tilewright_compiler.ir.types import TileType, element_dtype
+from tilewright_compiler.layout.atoms import DotLayouts
 from tilewright_compiler.layout.linear import LinearLayout
 
 MOVES = ("expand_dims", "broadcast", "reshape", "transpose")
@@ -44,11 +51,22 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
+class Feed:
+    """An operand of a dot, moved perhaps, wanted in a fixed `layout`."""
+
+    operand: Value
+    layout: LinearLayout
+    weight: int
+    is_accumulator: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AccessUse:
     """A load whose result, or a store whose stored value, belongs to a group.
 
     `value` is the load's result or the value whose layout is natural for the store. With `is_tied`
-    the pointer itself is anchored in the group, so that no other layout is possible.
+    the pointer itself is anchored in the group, so that no other layout is possible; then `value`
+    is the pointer.
     """
 
     operation: Operation
@@ -62,8 +80,10 @@ class AccessUse:
 class Group:
     """Values of one shape that share a layout, in program order.
 
-    `reductions` consume values of this group, `reduced` give results in it, both with weights.
-    `operands` are moved or foreign values that this group wants, `users` what others want of it.
+    `reductions` consume values of this group. `given` are operations with a result in it whose
+    layout is theirs to say: reductions, dots, and loads that are tied to another group. Both come
+    with weights. `operands` are moved or foreign values that this group wants, `users` what others
+    want of it, and `feeds` what dots want of it.
     """
 
     index: int
@@ -71,14 +91,21 @@ class Group:
     values: list[Value] = field(default_factory=list)
     accesses: list[AccessUse] = field(default_factory=list)
     reductions: list[tuple[Operation, int]] = field(default_factory=list)
-    reduced: list[tuple[Operation, int]] = field(default_factory=list)
+    given: list[tuple[Operation, int]] = field(default_factory=list)
     operands: list[Use] = field(default_factory=list)
     users: list[Use] = field(default_factory=list)
+    feeds: list[Feed] = field(default_factory=list)
 
     @property
     def size(self) -> int:
         """Number of elements of one value."""
         return prod(self.shape)
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether this is what a loop loads for a dot, which reaches its layout through memory."""
+        has_dot = any(operation.name == "dot" for operation, _ in self.given)
+        return not has_dot and any(f.weight > 1 and not f.is_accumulator for f in self.feeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +118,7 @@ class LayoutGroups:
     cheap: frozenset[Value]
     stores: tuple[AccessUse, ...]
     reduces: tuple[Operation, ...]
+    dots: Mapping[Operation, DotLayouts]
 
     def origin(self, value: Value) -> tuple[Value, tuple[Operation, ...]] | None:
         """Return the anchored value behind moves, and the chain from it; None if cheap."""
@@ -145,7 +173,7 @@ def forward(chain: Iterable[Operation], layout: LinearLayout) -> LinearLayout:
 
 def group_values(module: Module, axis_info: Mapping[Value, AxisInfo]) -> LayoutGroups:
     """Find the groups of the kernel; raises InternalCompilerError if calls are left."""
-    collector = _Collector(axis_info)
+    collector = _Collector(axis_info, module.signature.num_warps)
     collector.block(module.kernel.body, weight=1)
     return collector.finish()
 
@@ -153,8 +181,9 @@ def group_values(module: Module, axis_info: Mapping[Value, AxisInfo]) -> LayoutG
 class _Collector:
     """One walk in program order; definitions precede uses, so kinds are known when asked."""
 
-    def __init__(self, axis_info: Mapping[Value, AxisInfo]) -> None:
+    def __init__(self, axis_info: Mapping[Value, AxisInfo], num_warps: int) -> None:
         self._axis_info = axis_info
+        self._num_warps = num_warps
         self._definitions: dict[Value, Operation] = {}
         self._cheap: set[Value] = set()
         self._parent: dict[Value, Value] = {}  # union-find over anchored values
@@ -162,6 +191,8 @@ class _Collector:
         self._loads: list[tuple[Operation, int]] = []
         self._stores: list[tuple[Operation, int]] = []
         self._reduces: list[tuple[Operation, int]] = []
+        self._ties: list[tuple[Operation, Value, int]] = []  # accesses by anchored pointers
+        self._dots: list[tuple[Operation, int]] = []
 
     def block(self, block: Block, *, weight: int) -> None:
         for argument in block.arguments:
@@ -186,13 +217,21 @@ class _Collector:
             case "load" if isinstance(operation.result.type, TileType):
                 self._anchor(operation.result)
                 self._loads.append((operation, weight))
-                self._tie(operation.result, operation.operands[:1], weight)
+                pointer = operation.operands[0]
+                if pointer in self._parent:
+                    self._ties.append((operation, operation.result, weight))
+                else:
+                    self._tie(operation.result, (pointer,), weight)
                 self._want(operation.result, operation.operands[1:], weight)
             case "store" if isinstance(operation.operands[0].type, TileType):
                 self._stores.append((operation, weight))
                 pointer, value = operation.operands[:2]
-                if pointer in self._parent:
+                if pointer in self._parent and value in self._parent:
+                    self._ties.append((operation, value, weight))
+                elif pointer in self._parent:
                     self._tie(pointer, (value,), weight)
+            case "dot":
+                self._dot(operation, weight)
             case "reduce":
                 if isinstance(operation.result.type, TileType):
                     self._anchor(operation.result)
@@ -211,6 +250,13 @@ class _Collector:
             self._tie(operation.result, tiles, weight)
         elif tiles[0] in self._cheap:
             self._cheap.add(operation.result)
+
+    def _dot(self, operation: Operation, weight: int) -> None:
+        self._dots.append((operation, weight))
+        self._anchor(operation.result)
+        accumulator = operation.operands[2]
+        if accumulator in self._parent:
+            self._union(operation.result, accumulator)
 
     def _for(self, operation: Operation, weight: int) -> None:
         (body,) = operation.regions
@@ -272,7 +318,28 @@ class _Collector:
     def _want(self, value: Value, operands: Iterable[Value], weight: int) -> None:
         self._wants += [(o, value, weight) for o in operands if o not in self._cheap]
 
+    def _tie_accesses(self) -> None:
+        """Join what accesses move with their anchored pointers, unless a dot has it."""
+        for operation, value, weight in self._ties:
+            pointer = operation.operands[0]
+            if self._find(value) not in {self._find(seen) for seen in self._seen_by_dots()}:
+                self._union(value, pointer)
+            elif operation.name == "store":
+                self._wants.append((value, pointer, weight))
+
+    def _seen_by_dots(self) -> Iterator[Value]:
+        """Yield results of dots and the anchored values behind their operands."""
+        for operation, _ in self._dots:
+            yield operation.result
+            for value in operation.operands[:2]:
+                source = value
+                while source not in self._parent and source not in self._cheap:
+                    source = self._definitions[source].operands[0]
+                if source in self._parent:
+                    yield source
+
     def finish(self) -> LayoutGroups:
+        self._tie_accesses()
         groups: dict[Value, Group] = {}
         group_of: dict[Value, Group] = {}
         for value in self._parent:
@@ -289,14 +356,17 @@ class _Collector:
             frozenset(self._cheap),
             tuple(self._store_use(operation, weight) for operation, weight in self._stores),
             tuple(operation for operation, _ in self._reduces),
+            {o: layouts_of_dot(o, num_warps=self._num_warps) for o, _ in self._dots},
         )
         self._connect(result)
         return result
 
     def _connect(self, result: LayoutGroups) -> None:
+        # Masks are wanted where their load works: with an anchored pointer.
+        loads = {operation.result: operation.operands[0] for operation, _ in self._loads}
         for operand, value, weight in self._wants:
             origin = result.origin(operand)
-            user = result.group_of[value]
+            user = result.group_of.get(loads.get(value, value)) or result.group_of[value]
             if origin is None:
                 continue
             source = result.group_of[origin[0]]
@@ -307,9 +377,14 @@ class _Collector:
             source.users.append(use)
         for operation, weight in self._loads:
             group = result.group_of[operation.result]
-            tied = operation.operands[0] in result.group_of
+            pointer = operation.operands[0]
+            tied = pointer in result.group_of
+            value = pointer if tied else operation.result
             access = Access.of(operation, self._axis_info)
-            group.accesses.append(AccessUse(operation, access, operation.result, tied, weight))
+            use = AccessUse(operation, access, value, tied, weight)
+            result.group_of[value].accesses.append(use)
+            if result.group_of[value] is not group:
+                group.given.append((operation, weight))
         for store in result.stores:
             origin = result.origin(store.value)
             if origin is not None:
@@ -319,7 +394,16 @@ class _Collector:
             if origin is not None:
                 result.group_of[origin[0]].reductions.append((operation, weight))
             if operation.result in result.group_of:
-                result.group_of[operation.result].reduced.append((operation, weight))
+                result.group_of[operation.result].given.append((operation, weight))
+        for operation, weight in self._dots:
+            layouts = result.dots[operation]
+            result.group_of[operation.result].given.append((operation, weight))
+            wanted = (layouts.a, layouts.b, layouts.acc)
+            for operand, layout in zip(operation.operands, wanted, strict=True):
+                origin = result.origin(operand)
+                if origin is not None:
+                    feed = Feed(operand, layout, weight, operand is operation.operands[2])
+                    result.group_of[origin[0]].feeds.append(feed)
 
     def _store_use(self, operation: Operation, weight: int) -> AccessUse:
         pointer = operation.operands[0]

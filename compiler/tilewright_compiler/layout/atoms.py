@@ -145,11 +145,13 @@ def _mma_places(atom: Atom) -> _Places:
 def _fma_places(own: dict[str, list[_Step]]) -> _Places:
     """Return the fragments of multiply-adds: four columns a lane, lanes 8 along n and 4 along m.
 
-    Where a warp's part is smaller, lanes find other directions, or hold copies.
+    Where a warp's part is smaller, lanes come before columns, find other directions, or hold
+    copies.
     """
     columns, rows = own["n"], own["m"]
-    vector = columns[:2]
-    lane = [*columns[2:5], *rows[:2]]
-    lane += [*columns[5:], *rows[2:]][: LANE_BITS - len(lane)]
+    vector = columns[: max(0, min(2, len(columns) + len(rows) - LANE_BITS))]
+    columns = columns[len(vector) :]
+    lane = [*columns[:3], *rows[:2]]
+    lane += [*columns[3:], *rows[2:]][: LANE_BITS - len(lane)]
     # A lane bit along the axis that an operand lacks holds a copy: its basis is 0.
     return _Places(lane=dict.fromkeys(_AXES, lane), register={"a": [], "b": vector, "acc": vector})

@@ -72,8 +72,7 @@ class _Rebuild:
                 for region in operation.regions:
                     self._want(region.terminator.operands, self._homes(operation.results))
             case _ if self._is_anchored_or_effect(operation):
-                layout = self._working_layout(operation)
-                self._want(operation.operands, [layout] * len(operation.operands))
+                self._want(operation.operands, self._working_layouts(operation)[0])
 
     def _is_anchored_or_effect(self, operation: Operation) -> bool:
         """Whether the operation has one layout of its own, as opposed to those wanted of it."""
@@ -127,7 +126,7 @@ class _Rebuild:
             return
         tile_results = [r for r in operation.results if isinstance(r.type, TileType)]
         if not tile_results or self._is_anchored_or_effect(operation):
-            self._emit(operation, self._working_layout(operation), builder)
+            self._emit(operation, builder)
             return
         for layout in self._wanted.get(operation.result, ()):
             inner = operand_layout(operation, layout)
@@ -141,14 +140,12 @@ class _Rebuild:
             new.result.name = operation.result.name
             self._tiles[operation.result, layout] = new.result
 
-    def _emit(self, operation: Operation, layout: LinearLayout | None, builder: Builder) -> None:
-        """Rebuild an operation that works in one layout, and convert its result as wanted."""
-        given = layout
-        if operation.name == "reduce" and layout is not None:
-            given = layout.slice(operation.attributes["axis"])
+    def _emit(self, operation: Operation, builder: Builder) -> None:
+        """Rebuild an operation with layouts of its own, and convert its results as wanted."""
+        layouts, given = self._working_layouts(operation)
         new = builder.create(
             operation.name,
-            self._values(operation.operands, [layout] * len(operation.operands)),
+            self._values(operation.operands, layouts),
             [_typed(result.type, given) for result in operation.results],
             **operation.attributes,
         )
@@ -208,11 +205,18 @@ class _Rebuild:
     def _homes(self, values: Iterable[Value]) -> list[LinearLayout | None]:
         return [self._choice.homes.get(value) for value in values]
 
-    def _working_layout(self, operation: Operation) -> LinearLayout | None:
+    def _working_layouts(self, operation: Operation) -> tuple[Layouts, LinearLayout | None]:
+        """Return the layouts of an operation's operands, and of its results."""
+        if operation in self._groups.dots:
+            dot = self._groups.dots[operation]
+            return (dot.a, dot.b, dot.acc), dot.acc
         layout = self._choice.operations.get(operation)
-        if layout is not None or not operation.results:
-            return layout
-        return self._choice.homes.get(operation.results[0])
+        if layout is None and operation.results:
+            layout = self._choice.homes.get(operation.results[0])
+        given = layout
+        if operation.name == "reduce" and layout is not None:
+            given = layout.slice(operation.attributes["axis"])
+        return [layout] * len(operation.operands), given
 
 
 def _typed(type_: Type, layout: LinearLayout | None) -> Type:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright_compiler.ir.core import Module
 from tilewright_compiler.passes.assign_layouts import assign_layouts
+from tilewright_compiler.passes.legalize_dot import legalize_dot
 from tilewright_compiler.schedule.allocate_shared import allocate_shared
 from tilewright_compiler.schedule.verify_scheduled import verify_scheduled
 
@@ -15,6 +16,6 @@ def schedule_module(module: Module) -> Module:
     `shared_offset`, and the module has `shared_bytes`. Raises KernelValueError if the tiles need
     more shared memory than every GPU has.
     """
-    scheduled = allocate_shared(assign_layouts(module))
+    scheduled = allocate_shared(assign_layouts(legalize_dot(module)))
     verify_scheduled(scheduled)
     return scheduled

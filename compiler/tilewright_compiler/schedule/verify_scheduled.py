@@ -2,7 +2,8 @@
 
 `ir.verifier` checks the IR itself. Here: every tile has a layout of the program's warps; an
 operation's tiles agree as its kind demands, so that emission never has to move data between threads
-but in `reduce` and `convert_layout`; and each of those has its place in shared memory.
+but in `reduce` and `convert_layout`, and a dot's are those of its instruction; and whatever goes
+through shared memory has its place there.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.errors import InternalCompilerError
+from tilewright_compiler.analysis.dot_layouts import layouts_of_dot
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.printer import print_module
-from tilewright_compiler.ir.types import TileType
+from tilewright_compiler.ir.types import SharedType, TileType
 from tilewright_compiler.layout.convert import broadcast_sources, register_sources
 from tilewright_compiler.layout.linear import LinearLayout, log2
 from tilewright_compiler.schedule.allocate_shared import scratch_bytes
@@ -58,6 +60,11 @@ def _tiles_complaint(values: tuple[Value, ...], warp_bits: int) -> str | None:
 
 
 def _operation_complaint(operation: Operation, module: Module) -> str | None:
+    if operation.name == "dot":
+        return _dot_complaint(operation, module)
+    if operation.name == "alloc_shared":
+        assert isinstance(operation.result.type, SharedType)
+        return _place_complaint(operation, module, operation.result.type.size_bytes)
     tiles = [
         value.type
         for value in (*operation.operands, *operation.results)
@@ -86,11 +93,29 @@ def _reduce_complaint(operation: Operation, layouts: list[LinearLayout]) -> str 
     return None
 
 
+def _dot_complaint(operation: Operation, module: Module) -> str | None:
+    """Check the operands that are in registers; a dot reads those in shared memory by itself."""
+    if not {"atom", "warps"} <= operation.attributes.keys():
+        return "has no atom and warps"
+    layouts = layouts_of_dot(operation, num_warps=module.signature.num_warps)
+    expected = (layouts.a, layouts.b, layouts.acc, layouts.acc)
+    tiles = (*operation.operands, operation.result)
+    for name, value, layout in zip(("a", "b", "acc", "result"), tiles, expected, strict=True):
+        if isinstance(value.type, TileType) and value.type.layout != layout:
+            return f"{name} has layout {layout}, got {value.type.layout}"
+    return None
+
+
 def _scratch_complaint(operation: Operation, module: Module) -> str | None:
     size = scratch_bytes(operation)
-    offset = operation.attributes.get("shared_offset")
     if size == 0:
+        offset = operation.attributes.get("shared_offset")
         return None if offset is None else "needs no shared memory but has a shared_offset"
+    return _place_complaint(operation, module, size)
+
+
+def _place_complaint(operation: Operation, module: Module, size: int) -> str | None:
+    offset = operation.attributes.get("shared_offset")
     if offset is None:
         return f"needs {size} bytes of shared memory and has no shared_offset"
     total = module.attributes.get("shared_bytes", 0)

@@ -1,0 +1,124 @@
+"""Dots -> dots with the instruction that executes each, `atom`, and the warps that share it.
+
+The dtype and precision choose the atom. Where the tile is smaller than the atom in some extent,
+threads multiply and add by themselves in the accumulator's dtype, on operands cast to it: the same
+products, slower (tf32 becomes f32 there, which loses nothing). 8-bit floats are cast to f16, which
+holds them exactly.
+
+Warps cut the result into parts of at least one atom. Near-square parts read the fewest operands;
+where dots feed each other, `analysis.dot_families` says along which axis warps go first. Warps that
+are left over do the same work as others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tilewright.abi.dtypes import DType, float16, float32, float64
+from tilewright_compiler.analysis.dot_families import DotFamily, WarpAxis, dot_families
+from tilewright_compiler.ir.builder import Builder, rewrite_module
+from tilewright_compiler.ir.core import Module, Operation, Value
+from tilewright_compiler.ir.types import ScalarType, element_dtype, like, shape_of
+from tilewright_compiler.layout.atoms import FMA, MMA_8, MMA_16, MMA_F64, MMA_TF32, Atom
+
+Warps = tuple[int, int]
+
+
+def legalize_dot(module: Module) -> Module:
+    """Set `atom` and `warps` on every dot of a kernel without calls, and cast its operands.
+
+    It changes no value but by the order of a sum and, where noted above, by more precision.
+    """
+    atoms = {
+        operation: _atom(operation)
+        for operation in module.kernel.body.walk()
+        if operation.name == "dot"
+    }
+    warps: dict[Operation, Warps] = {}
+    for family in dot_families(module):
+        warps |= _family_warps(family, atoms, module.signature.num_warps)
+
+    def rewrite(
+        operation: Operation, operands: tuple[Value, ...], builder: Builder
+    ) -> tuple[Value, ...] | None:
+        if operation not in atoms:
+            return None
+        a, b, acc = operands
+        dtype = _operand_dtype(operation, atoms[operation])
+        precision = operation.attributes["precision"]
+        new = builder.create(
+            "dot",
+            (_cast(a, dtype, builder), _cast(b, dtype, builder), acc),
+            (operation.result.type,),
+            precision="ieee" if atoms[operation] is FMA else precision,
+            atom=atoms[operation].name,
+            warps=warps[operation],
+        )
+        new.result.name = operation.result.name
+        return new.results
+
+    return rewrite_module(module, rewrite)
+
+
+def _atom(operation: Operation) -> Atom:
+    """Return the instruction for the dot's dtypes that fits into its extents."""
+    dtype = element_dtype(operation.operands[0].type)
+    (m, k), (_, n) = (shape_of(value.type) for value in operation.operands[:2])
+    atom = _fastest(dtype, operation.attributes["precision"])
+    return atom if m >= atom.m and n >= atom.n and k >= atom.k else FMA
+
+
+def _fastest(dtype: DType, precision: str) -> Atom:
+    if dtype == float64:
+        return MMA_F64
+    if dtype == float32:
+        return FMA if precision == "ieee" else MMA_TF32
+    if dtype.is_float:
+        return MMA_16
+    return MMA_8 if dtype.bits == 8 else FMA
+
+
+def _operand_dtype(operation: Operation, atom: Atom) -> DType | None:
+    """Return the dtype to which both operands are cast, or None if they stay as they are."""
+    if atom is FMA:
+        return element_dtype(operation.result.type)
+    dtype = element_dtype(operation.operands[0].type)
+    return float16 if dtype.is_float and dtype.bits == 8 else None
+
+
+def _cast(value: Value, dtype: DType | None, builder: Builder) -> Value:
+    if dtype is None or element_dtype(value.type) == dtype:
+        return value
+    return builder.value("cast", (value,), like(value.type, ScalarType(dtype)))
+
+
+def _family_warps(
+    family: DotFamily, atoms: dict[Operation, Atom], num_warps: int
+) -> Iterable[tuple[Operation, Warps]]:
+    """Give all dots of a family the same warps."""
+    m, n = shape_of(family.dots[0].result.type)
+    rows = m // max(atoms[dot].m for dot in family.dots)
+    columns = n // max(atoms[dot].n for dot in family.dots)
+    chosen = _share(m, n, limits=(rows, columns), num_warps=num_warps, axis=family.axis)
+    return [(dot, chosen) for dot in family.dots]
+
+
+def _share(m: int, n: int, *, limits: Warps, num_warps: int, axis: WarpAxis) -> Warps:
+    """Return how many warps go along M and N: as many as have a part, in the shape wished for.
+
+    Of equally square parts the wide ones: whole rows are stored and reduced by fewer warps.
+    """
+    along_m, along_n = (min(limit, num_warps) for limit in limits)
+
+    def rank(warps: Warps) -> tuple[int, ...]:
+        wm, wn = warps
+        return wm * wn, {"rows": wm, "columns": wn}.get(axis.value, 0), -(m // wm + n // wn), wm
+
+    return max(_splits(along_m, along_n, num_warps), key=rank)
+
+
+def _splits(along_m: int, along_n: int, num_warps: int) -> Iterator[Warps]:
+    wm = 1
+    while wm <= along_m:
+        yield wm, min(along_n, num_warps // wm)
+        wm *= 2
