@@ -5,7 +5,7 @@ wait at the lowest one, so that diverged threads meet again; a barrier holds thr
 their CTA have come, and a shuffle demands its whole warp. `order` says which warps of a CTA may
 run ahead: running them one after another instead of in lockstep shows a missing barrier. Accesses
 outside the arguments' memory, misaligned ones and stores to shared memory beyond its size raise
-`PtxFault`.
+`PtxFault`. An asynchronous copy arrives when its thread waits for its group, no sooner.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from helpers import ptx_arithmetic as pa
+from helpers import ptx_matrix
 from helpers.ptx_arithmetic import Array
 from helpers.ptx_program import Instruction, Program, parse
 
@@ -60,6 +61,16 @@ def launch(
     return Run(machine.executed, machine.stored_bytes, machine.barriers)
 
 
+@dataclass
+class _Copies:
+    """Copies under way: of each thread the data, where it goes, and its group."""
+
+    threads: Array
+    address: Array
+    data: Array
+    group: Array
+
+
 class _Machine:
     def __init__(
         self, program: Program, grid: tuple[int, int, int], shared_bytes: int, order: Order
@@ -78,6 +89,8 @@ class _Machine:
         # Garbage rather than zeros: nobody may read what nobody wrote.
         self.shared = np.full((ctas, shared_bytes), 0xCD, np.uint8)
         self.local = np.full((self.count, sum(program.local.values())), 0xCD, np.uint8)
+        self.copies: list[_Copies] = []
+        self.groups = np.zeros(self.count, np.int64)  # committed so far, by thread
         self.segments: dict[int, Array] = {}
         self.symbols: dict[str, int] = dict.fromkeys((*program.shared, *program.local), 0)
         for name, (type_, values) in program.arrays.items():
@@ -228,7 +241,7 @@ class _Machine:
 
     def _do_ld(self, instruction: Instruction, threads: Array) -> None:
         type_, size = instruction.opcode[-1], pa.bits_of(instruction.opcode[-1]) // 8
-        targets = instruction.operands[0].strip("{}").replace(" ", "").split(",")
+        targets = _names(instruction.operands[0])
         address = self._address(instruction.operands[1], threads)
         self._check_aligned(instruction, address, size * len(targets))
         raw = self._gather(instruction, threads, address, size * len(targets))
@@ -238,13 +251,18 @@ class _Machine:
 
     def _do_st(self, instruction: Instruction, threads: Array) -> None:
         type_, size = instruction.opcode[-1], pa.bits_of(instruction.opcode[-1]) // 8
-        names = instruction.operands[1].strip("{}").replace(" ", "").split(",")
+        names = _names(instruction.operands[1])
         parts = [
             np.ascontiguousarray(self._read(name, threads, type_)).view(np.uint8).reshape(-1, size)
             for name in names
         ]
         data = np.concatenate(parts, axis=1)
         address = self._address(instruction.operands[0], threads)
+        self._scatter(instruction, threads, address, data)
+
+    def _scatter(
+        self, instruction: Instruction, threads: Array, address: Array, data: Array
+    ) -> None:
         self._check_aligned(instruction, address, data.shape[1])
         for memory, rows, where, chosen in self._places(
             instruction, threads, address, data.shape[1]
@@ -300,13 +318,106 @@ class _Machine:
             msg = f"{instruction}: address {int(address[address % size != 0][0]):#x} not aligned"
             raise PtxFault(msg)
 
+    # Asynchronous copies
+
+    def _do_cp(self, instruction: Instruction, threads: Array) -> None:
+        kind = instruction.opcode[2]
+        if kind == "commit_group":
+            self.groups[threads] += 1
+        elif kind == "wait_group":
+            pending = int(instruction.operands[0])
+            self._deliver(threads, self.groups - pending)
+        else:
+            self._start_copy(instruction, threads)
+
+    def _start_copy(self, instruction: Instruction, threads: Array) -> None:
+        target, source, size_text, *present = instruction.operands
+        size = int(size_text)
+        bytes_read = (
+            self._read(present[0], threads, "u32").astype(np.int64)
+            if present
+            else np.full(len(threads), size)
+        )
+        if not np.isin(bytes_read, (0, size)).all() or size not in (4, 8, 16):
+            msg = f"{instruction}: copies of part of a vector are not what the compiler emits"
+            raise PtxFault(msg)
+        data = np.zeros((len(threads), size), np.uint8)
+        reads = bytes_read > 0
+        if reads.any():
+            load = Instruction(("ld", "global"), instruction.operands)
+            address = self._address(source, threads)[reads]
+            self._check_aligned(load, address, size)
+            data[reads] = self._gather(load, threads[reads], address, size)
+        address = self._address(target, threads)
+        self._check_aligned(instruction, address, size)
+        self.copies.append(_Copies(threads, address, data, self.groups[threads]))
+
+    def _deliver(self, threads: Array, before: Array) -> None:
+        """Write what these threads copy in groups that come before the given one of each thread."""
+        waits = np.zeros(self.count, bool)
+        waits[threads] = True
+        store = Instruction(("st", "shared"), ())
+        under_way = []
+        for copies in self.copies:
+            arrives = waits[copies.threads] & (copies.group < before[copies.threads])
+            if arrives.any():
+                self._scatter(
+                    store, copies.threads[arrives], copies.address[arrives], copies.data[arrives]
+                )
+            if not arrives.all():
+                rest = ~arrives
+                under_way.append(
+                    _Copies(
+                        copies.threads[rest],
+                        copies.address[rest],
+                        copies.data[rest],
+                        copies.group[rest],
+                    )
+                )
+        self.copies = under_way
+
+    # Matrices of a warp
+
+    def _do_ldmatrix(self, instruction: Instruction, threads: Array) -> None:
+        self._check_whole_warps(instruction, threads)
+        targets = _names(instruction.operands[0])
+        address = self._address(instruction.operands[1], threads).reshape(-1, WARP)
+        by_warp = threads.reshape(-1, WARP)
+        for matrix, target in enumerate(targets):
+            lanes = slice(8 * matrix, 8 * matrix + 8)
+            rows_at, readers = address[:, lanes].reshape(-1), by_warp[:, lanes].reshape(-1)
+            self._check_aligned(instruction, rows_at, 16)
+            rows = self._gather(instruction, readers, rows_at, 16).reshape(-1, 8, 16)
+            words = ptx_matrix.matrix_words(rows, is_transposed="trans" in instruction.opcode)
+            self._write(target, threads, words.reshape(-1), "u32")
+
+    def _do_mma(self, instruction: Instruction, threads: Array) -> None:
+        self._check_whole_warps(instruction, threads)
+        *_, shape, _, _, d_type, a_type, b_type, c_type = instruction.opcode
+        m, n, k = (int(part) for part in shape[1:].replace("n", " ").replace("k", " ").split())
+        registers = []
+        for operand, type_ in zip(instruction.operands[1:], (a_type, b_type, c_type), strict=True):
+            word = type_ if type_ in ("f64", "f32", "s32") else "u32"
+            registers.append(
+                [self._read(name, threads, word).reshape(-1, WARP) for name in _names(operand)]
+            )
+        result = ptx_matrix.multiply((m, n, k), (a_type, b_type, c_type), *registers)
+        for name, values in zip(_names(instruction.operands[0]), result, strict=True):
+            self._write(name, threads, values.reshape(-1), d_type)
+
+    def _check_whole_warps(self, instruction: Instruction, threads: Array) -> None:
+        whole = np.bincount(self.warp[threads], minlength=self.count // WARP)
+        if not np.isin(whole, (0, WARP)).all():
+            msg = f"{instruction}: executed by a part of a warp"
+            raise PtxFault(msg)
+
     # Moves and conversions
 
     def _do_mov(self, instruction: Instruction, threads: Array) -> None:
         target, source = instruction.operands
         type_ = instruction.opcode[-1]
         if target.startswith("{"):
-            names = target.strip("{}").replace(" ", "").split(",")
+            names = _names(target)
             value = self._read(source, threads, f"u{pa.bits_of(type_)}")
             width = pa.bits_of(type_) // len(names)
             for index, name in enumerate(names):
@@ -314,7 +425,7 @@ class _Machine:
                 self._write(name, threads, part.astype(pa.unsigned(width)), f"u{width}")
             return
         if source.startswith("{"):
-            names = source.strip("{}").replace(" ", "").split(",")
+            names = _names(source)
             width = pa.bits_of(type_) // len(names)
             value = np.zeros(len(threads), np.uint64)
             for index, name in enumerate(names):
@@ -332,6 +443,11 @@ class _Machine:
 
     def _do_cvt(self, instruction: Instruction, threads: Array) -> None:
         *modifiers, target, source = instruction.opcode[1:]
+        if target == "tf32":
+            (value,) = self._sources(instruction, threads, source)
+            rounded = ptx_matrix.round_tf32(value)
+            self._write(instruction.operands[0], threads, rounded, "f32")
+            return
         (value,) = self._sources(instruction, threads, "f32" if target == "bf16x2" else source)[:1]
         mode = next((m for m in modifiers if m[0] == "r"), "rn")
         if target in ("bf16x2", "f16x2"):
@@ -549,10 +665,7 @@ class _Machine:
         self._result(instruction, threads, np.where(condition, left, right), type_)
 
     def _do_shfl(self, instruction: Instruction, threads: Array) -> None:
-        whole = np.bincount(self.warp[threads], minlength=self.count // WARP)
-        if not np.isin(whole, (0, WARP)).all():
-            msg = f"{instruction}: executed by a part of a warp"
-            raise PtxFault(msg)
+        self._check_whole_warps(instruction, threads)
         *targets, source, distance, _, _ = instruction.operands
         lane = self.tid[threads] % WARP
         amount = self._read(distance, threads, "u32").astype(np.int64)
@@ -566,6 +679,11 @@ class _Machine:
 
 _AXES = ("tid.", "ntid.", "ctaid.", "nctaid.")
 _SPECIAL = ("%laneid",)
+
+
+def _names(operand: str) -> list[str]:
+    """Return the registers of a braced list, or the one register."""
+    return operand.strip("{}").replace(" ", "").split(",")
 
 
 def _family(name: str) -> str:

@@ -16,12 +16,15 @@ from tilewright_compiler.analysis.axis_info import analyze
 from tilewright_compiler.analysis.prefix_masks import PrefixMasks
 from tilewright_compiler.emit import (
     arithmetic,
+    async_copy,
     control,
     convert_layout,
+    dot,
     math,
     memory,
     reduce,
     shape,
+    shared_tiles,
 )
 from tilewright_compiler.emit.indices import ThreadIndices
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter
@@ -132,6 +135,9 @@ EMITTERS: Mapping[str, Emit] = MappingProxyType(
         **memory.EMITTERS,
         **reduce.EMITTERS,
         **convert_layout.EMITTERS,
+        **shared_tiles.EMITTERS,
+        **async_copy.EMITTERS,
+        **dot.EMITTERS,
         **control.emitters(_emit_block),
     }
 )

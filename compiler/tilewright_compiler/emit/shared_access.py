@@ -14,12 +14,16 @@ from dataclasses import dataclass, field
 from tilewright_compiler.emit.indices import ThreadIndices
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import POINTER, SHARED_POINTER, dtype_text, memory_dtype
-from tilewright_compiler.emit.vectors import extract_elements, insert_elements
+from tilewright_compiler.emit.vectors import extract, extract_elements, insert_elements
 from tilewright_compiler.ir.types import ElementType, PointerType
 from tilewright_compiler.layout.matrix_load import MatrixLoad
 from tilewright_compiler.layout.shared import SharedAccess
 
 SYMBOL = "tilewright_shared"
+
+_MATRIX_FORM = (
+    "shape = #nvvm.ld_st_matrix_shape<m = 8, n = 8>, eltType = #nvvm.ld_st_matrix_elt_type<b16>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +106,57 @@ def store_fragment(
 
 
 def load_registers(
-    text: FunctionText, addresses: ThreadAddresses, plan: SharedAccess, element: ElementType
+    text: FunctionText,
+    addresses: ThreadAddresses,
+    plan: SharedAccess,
+    element: ElementType,
+    *,
+    shift: int = 0,
 ) -> dict[int, str]:
-    """Read what the plan names; return the element of each register."""
+    """Read what the plan names; return the element of each register.
+
+    With `shift`, the elements whose offsets differ from those by an xor with it.
+    """
     size_bytes, type_ = _memory_form(element)
     count = plan.vector
     vector_type = type_ if count == 1 else f"vector<{count}x{type_}>"
     loaded: dict[int, str] = {}
     for group in plan.groups:
         vector = text.value(
-            f"llvm.load {addresses.at(group.offset * size_bytes)} "
+            f"llvm.load {addresses.at((group.offset ^ shift) * size_bytes)} "
             f"{{alignment = {count * size_bytes} : i64}} : {SHARED_POINTER} -> {vector_type}"
         )
         elements = extract_elements(text, vector, type_, count)
         names = [_from_memory(text, name, element) for name in elements]
         loaded.update(zip(group.registers, names, strict=True))
     return loaded
+
+
+def load_matrices(
+    text: FunctionText,
+    addresses: ThreadAddresses,
+    plan: MatrixLoad,
+    *,
+    size_bytes: int,
+    shift: int = 0,
+) -> dict[tuple[int, ...], str]:
+    """Read what the plan names with `ldmatrix`; return the i32 that holds each word's registers.
+
+    With `shift`, the elements whose offsets differ from those by an xor with it.
+    """
+    count = plan.matrices
+    layout = "col" if plan.is_transposed else "row"
+    type_ = "i32" if count == 1 else f"!llvm.struct<({', '.join(['i32'] * count)})>"
+    words: dict[tuple[int, ...], str] = {}
+    for group in plan.groups:
+        loaded = text.value(
+            f"nvvm.ldmatrix {addresses.at((group.offset ^ shift) * size_bytes)} "
+            f"{{num = {count} : i32, layout = #nvvm.mma_layout<{layout}>, {_MATRIX_FORM}}} : "
+            f"({SHARED_POINTER}) -> {type_}"
+        )
+        for index, registers in enumerate(group.words):
+            words[registers] = loaded if count == 1 else extract(text, loaded, index, type_)
+    return words
 
 
 def _memory_form(element: ElementType) -> tuple[int, str]:
