@@ -13,9 +13,8 @@ from tilewright.errors import KernelValueError
 from tilewright_compiler.capabilities import BASELINE_SHARED_BYTES
 from tilewright_compiler.ir.builder import Builder, Rewrite, rewrite_module
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
-from tilewright_compiler.ir.types import TileType, element_bytes, shape_of
-from tilewright_compiler.layout.convert import plan_conversion
-from tilewright_compiler.layout.reduce import plan_reduce
+from tilewright_compiler.ir.types import shape_of
+from tilewright_compiler.schedule.scratch import scratch_bytes
 
 _ALIGNMENT_BYTES = 16
 # Keeping exchanges apart may cost up to this much memory without costing occupancy.
@@ -36,22 +35,6 @@ def allocate_shared(module: Module) -> Module:
     result = rewrite_module(module, _offset_setter(offsets))
     result.attributes["shared_bytes"] = max((end for _, end in spans.values()), default=0)
     return result
-
-
-def scratch_bytes(operation: Operation) -> int:
-    """Return the shared memory that an operation of scheduled IR needs while it runs."""
-    if operation.name not in ("reduce", "convert_layout"):
-        return 0
-    source, target = operation.operands[0].type, operation.results[0].type
-    assert isinstance(source, TileType)
-    assert source.layout is not None
-    size_bytes = element_bytes(source)
-    if operation.name == "reduce":
-        axis: int = operation.attributes["axis"]
-        return plan_reduce(source.layout, axis, size_bytes=size_bytes).scratch_bytes
-    assert isinstance(target, TileType)
-    assert target.layout is not None
-    return plan_conversion(source.layout, target.layout, size_bytes=size_bytes).scratch_bytes
 
 
 def _flow(

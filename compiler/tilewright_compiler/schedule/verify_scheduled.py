@@ -17,7 +17,7 @@ from tilewright_compiler.ir.printer import print_module
 from tilewright_compiler.ir.types import SharedType, TileType
 from tilewright_compiler.layout.convert import broadcast_sources, register_sources
 from tilewright_compiler.layout.linear import LinearLayout, log2
-from tilewright_compiler.schedule.allocate_shared import scratch_bytes
+from tilewright_compiler.schedule.scratch import scratch_bytes
 
 _CONTROL = ("for", "while", "if", "yield", "condition", "return")  # types checked by ir.verifier
 

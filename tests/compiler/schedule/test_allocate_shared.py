@@ -10,7 +10,8 @@ from tilewright.errors import KernelValueError
 from tilewright_compiler.ir.core import Module, Operation
 from tilewright_compiler.ir.parser import parse_module
 from tilewright_compiler.layout.linear import LinearLayout
-from tilewright_compiler.schedule.allocate_shared import allocate_shared, scratch_bytes
+from tilewright_compiler.schedule.allocate_shared import allocate_shared
+from tilewright_compiler.schedule.scratch import scratch_bytes
 
 # A row of 256 over four warps: a reduction needs one partial of each warp.
 ROW = "#layout<1x256; r=1; l=2,4,8,16,32; w=64,128>"

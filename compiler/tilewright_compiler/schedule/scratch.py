@@ -1,0 +1,27 @@
+"""Which operations exchange elements between warps, and the shared memory that they need for it."""
+
+from __future__ import annotations
+
+from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.ir.types import TileType, element_bytes
+from tilewright_compiler.layout.convert import plan_conversion
+from tilewright_compiler.layout.reduce import plan_reduce
+
+
+def scratch_bytes(operation: Operation) -> int:
+    """Return the shared memory that an operation of scheduled IR needs while it runs.
+
+    It writes there, lets all warps meet, and reads.
+    """
+    if operation.name not in ("reduce", "convert_layout"):
+        return 0
+    source, target = operation.operands[0].type, operation.results[0].type
+    assert isinstance(source, TileType)
+    assert source.layout is not None
+    size_bytes = element_bytes(source)
+    if operation.name == "reduce":
+        axis: int = operation.attributes["axis"]
+        return plan_reduce(source.layout, axis, size_bytes=size_bytes).scratch_bytes
+    assert isinstance(target, TileType)
+    assert target.layout is not None
+    return plan_conversion(source.layout, target.layout, size_bytes=size_bytes).scratch_bytes
