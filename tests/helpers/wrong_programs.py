@@ -626,4 +626,64 @@ DOTS = (
     ),
 )
 
-PROGRAMS = (*SYNTAX, *NAMES, *TYPES, *VALUES, *CALLS, *DOTS)
+_NARROW = "a = tl.zeros(B, tl.float8e4nv)\n"
+
+EIGHT_BIT_FLOATS = (
+    _wrong(
+        "sum of eight-bit floats",
+        KernelTypeError,
+        ("`+` does not compute in f8e4m3", "tl.dot", ".to(tl.float16)"),
+        _NARROW + "b = a + a  # here",
+        "a + a",
+    ),
+    _wrong(
+        "eight-bit float times number",
+        KernelTypeError,
+        ("`*` does not compute in f8e4m3",),
+        _NARROW + "b = a * 2.0  # here",
+    ),
+    _wrong(
+        "eight-bit float with another",
+        KernelTypeError,
+        ("`+` does not compute in f8e5m2",),
+        "b = tl.zeros(B, tl.float16) + tl.zeros(B, tl.float8e5)  # here",
+    ),
+    _wrong(
+        "negated eight-bit float",
+        KernelTypeError,
+        ("unary `-` does not compute in f8e4m3",),
+        _NARROW + "b = -a  # here",
+    ),
+    _wrong(
+        "compared eight-bit floats",
+        KernelTypeError,
+        ("`<` does not compute in f8e4m3",),
+        _NARROW + "b = a < 1.0  # here",
+    ),
+    _wrong(
+        "function of eight-bit floats",
+        KernelTypeError,
+        ("tl.exp does not compute in f8e4m3",),
+        _NARROW + "b = tl.exp(a)  # here",
+    ),
+    _wrong(
+        "maximum of eight-bit floats",
+        KernelTypeError,
+        ("tl.max does not compute in f8e4m3",),
+        _NARROW + "b = tl.max(a)  # here",
+    ),
+    _wrong(
+        "choice of two eight-bit floats",
+        KernelTypeError,
+        ("tl.where does not compute in f8e",),
+        _NARROW + "b = tl.where(n > 0, a, tl.zeros(B, tl.float8e5))  # here",
+    ),
+    _wrong(
+        "truth of an eight-bit float",
+        KernelTypeError,
+        ("does not compute in f8e4m3",),
+        "if n.to(tl.float8e4nv):  # here\n    a = 1",
+    ),
+)
+
+PROGRAMS = (*SYNTAX, *NAMES, *TYPES, *VALUES, *CALLS, *DOTS, *EIGHT_BIT_FLOATS)
