@@ -18,6 +18,7 @@ from random import Random
 import numpy as np
 
 from tilewright.errors import InternalCompilerError, InterpreterError, ScheduleError
+from tilewright_compiler.analysis.access_plan import AccessPlan
 from tilewright_compiler.interpret import tile
 from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.numerics import Array
@@ -27,7 +28,15 @@ from tilewright_compiler.interpret.warp import accesses, dot, moves
 from tilewright_compiler.interpret.warp.agreement import Agreement
 from tilewright_compiler.interpret.warp.copies import Copies
 from tilewright_compiler.interpret.warp.shared_memory import SharedMemory
-from tilewright_compiler.interpret.warp.state import Held, Iteration, Meeting, Program, Walk, Warp
+from tilewright_compiler.interpret.warp.state import (
+    Held,
+    Iteration,
+    Meeting,
+    Program,
+    Walk,
+    Warp,
+)
+from tilewright_compiler.interpret.warp.vectors import plan_vectors
 from tilewright_compiler.ir.core import Block, Module, Operation
 from tilewright_compiler.ir.types import SharedType, TileType, element_bytes
 
@@ -51,16 +60,23 @@ def run(
     if may_wait(module, memory):
         msg = f"kernel {module.kernel.name!r}: the checker runs no programs that wait for others"
         raise InterpreterError(msg)
+    vectors = plan_vectors(module)
     numbers = list(range(prod(grid)))
     random = Random(seed)
     random.shuffle(numbers)
     with np.errstate(all="ignore"):
         for number in numbers:
             batch = Batch(module.kernel.name, grid, np.array([number]), memory)
-            _run_program(module, batch, values, random)
+            _run_program(module, batch, values, vectors, random)
 
 
-def _run_program(module: Module, batch: Batch, values: tuple[Array, ...], random: Random) -> None:
+def _run_program(
+    module: Module,
+    batch: Batch,
+    values: tuple[Array, ...],
+    vectors: Mapping[Operation, AccessPlan],
+    random: Random,
+) -> None:
     count = module.signature.num_warps
     where = f"kernel {batch.kernel!r}, program {batch.program_at(0)}"
     shared = SharedMemory(
@@ -68,7 +84,7 @@ def _run_program(module: Module, batch: Batch, values: tuple[Array, ...], random
         granule=_granule(module.kernel.body),
         where=where,
     )
-    program = Program(batch, count, shared, Agreement(count))
+    program = Program(batch, count, vectors, shared, Agreement(count))
     warps = [Warp(index, program, Copies(shared, random)) for index in range(count)]
     walks = [(warp, _walk(warp, module.kernel.body, values)) for warp in warps]
     while True:

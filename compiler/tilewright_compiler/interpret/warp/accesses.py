@@ -8,7 +8,8 @@ from types import MappingProxyType
 import numpy as np
 
 from tilewright_compiler.interpret.numerics import Array
-from tilewright_compiler.interpret.warp.moves import Compute, Exchange, from_bytes, to_bytes
+from tilewright_compiler.interpret.warp.fragments import read_fragment, to_bytes, write_fragment
+from tilewright_compiler.interpret.warp.moves import Compute, Exchange
 from tilewright_compiler.interpret.warp.places import elements, offsets, owned, threads
 from tilewright_compiler.interpret.warp.state import (
     Meeting,
@@ -18,6 +19,7 @@ from tilewright_compiler.interpret.warp.state import (
     Warp,
     layout_of,
 )
+from tilewright_compiler.interpret.warp.vectors import check_copy, check_vectors
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.types import SharedType, TileType
 
@@ -25,6 +27,7 @@ from tilewright_compiler.ir.types import SharedType, TileType
 def _load(warp: Warp, operation: Operation) -> Array:
     pointer, *rest = (warp.array(value) for value in operation.operands)
     mask, other = (*rest, None, None)[:2]
+    check_vectors(warp, operation, pointer, mask)
     access = warp.global_access(operation, "load")
     loaded = warp.program.batch.memory.load(pointer, mask, other, access=access)
     loaded = np.broadcast_to(loaded, pointer.shape)
@@ -35,6 +38,7 @@ def _load(warp: Warp, operation: Operation) -> Array:
 def _store(warp: Warp, operation: Operation) -> None:
     pointer, value, *rest = (warp.array(value) for value in operation.operands)
     mask = rest[0] if rest else None
+    check_vectors(warp, operation, pointer, mask)
     type_ = operation.operands[0].type
     if isinstance(type_, TileType):
         owner = owned(layout_of(type_), warp.index)
@@ -105,15 +109,8 @@ def _shared_transpose(warp: Warp, operation: Operation) -> SharedTile:
 
 def _shared_load(warp: Warp, operation: Operation) -> Array:
     warp.copies.let_some_arrive()
-    (operand,) = operation.operands
-    tile, layout = warp.shared(operand), layout_of(operation.result.type)
-    stored = warp.program.shared.read(
-        places(tile, elements(layout, warp.index)),
-        threads(warp.index),
-        tile.type.dtype.size_bytes,
-        access=warp.access(operation, tile.allocation),
-    )
-    result = from_bytes(stored, operation.result.type)
+    tile, layout = warp.shared(operation.operands[0]), layout_of(operation.result.type)
+    result = read_fragment(warp, operation, tile, layout)
     warp.agree(operation, result)
     return result
 
@@ -121,23 +118,21 @@ def _shared_load(warp: Warp, operation: Operation) -> Array:
 def _shared_store(warp: Warp, operation: Operation) -> None:
     warp.copies.let_some_arrive()
     value, target = operation.operands
-    tile, layout = warp.shared(target), layout_of(value.type)
-    warp.program.shared.write(
-        places(tile, elements(layout, warp.index)),
-        to_bytes(warp.array(value)),
-        threads(warp.index),
-        access=warp.access(operation, tile.allocation),
-    )
+    layout = layout_of(value.type)
+    write_fragment(warp, operation, warp.shared(target), layout, warp.array(value))
 
 
 def _async_copy(warp: Warp, operation: Operation) -> None:
     warp.copies.let_some_arrive()
     tile, layout = warp.shared(operation.operands[1]), layout_of(operation.operands[0].type)
-    owner = owned(layout, warp.index)
+    check_copy(warp, operation, tile)
+    owner, size = owned(layout, warp.index), tile.type.dtype.size_bytes
     if not owner.any():
         return
-    pointer = warp.array(operation.operands[0])[owner]
-    mask = warp.array(operation.operands[2])[owner] if len(operation.operands) > 2 else None
+    pointers = warp.array(operation.operands[0])
+    masks = warp.array(operation.operands[2]) if len(operation.operands) > 2 else None
+    check_vectors(warp, operation, pointers, masks)
+    pointer, mask = pointers[owner], None if masks is None else masks[owner]
     memory, access = warp.program.batch.memory, warp.global_access(operation, "async_copy")
 
     def fetch() -> Array:
@@ -145,9 +140,9 @@ def _async_copy(warp: Warp, operation: Operation) -> None:
         return to_bytes(np.broadcast_to(loaded, pointer.shape))
 
     copy = warp.program.shared.start(
-        places(tile, elements(layout, warp.index)[owner]),
+        tile.start + offsets(tile.type.layout)[elements(layout, warp.index)[owner]] * size,
         np.broadcast_to(threads(warp.index), owner.shape)[owner],
-        tile.type.dtype.size_bytes,
+        size,
         fetch=fetch,
         access=warp.access(operation, tile.allocation),
     )
@@ -175,12 +170,6 @@ def _async_wait(warp: Warp, operation: Operation) -> None:
 def _barrier(warp: Warp, operation: Operation) -> Generator[Meeting, None, None]:
     warp.copies.let_some_arrive()
     yield Meeting(operation, warp.turns[operation])
-
-
-def places(tile: SharedTile, flat: Array) -> Array:
-    """Return the byte at which elements of a shared tile start."""
-    result: Array = tile.start + offsets(tile.type.layout)[flat] * tile.type.dtype.size_bytes
-    return result
 
 
 COMPUTE: Mapping[str, Compute] = MappingProxyType(

@@ -12,21 +12,13 @@ from typing import assert_never
 
 import numpy as np
 
-from tilewright.abi.numpy_types import to_numpy
 from tilewright_compiler.interpret import numerics
 from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.warp.fragments import from_bytes, to_bytes, vector_offsets
 from tilewright_compiler.interpret.warp.places import elements, images, threads
 from tilewright_compiler.interpret.warp.state import Held, Meeting, Warp, layout_of
 from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.ir.types import (
-    PointerType,
-    TileType,
-    Type,
-    element_bytes,
-    element_dtype,
-    element_type,
-)
-from tilewright_compiler.layout import gf2
+from tilewright_compiler.ir.types import TileType, element_bytes, element_dtype
 from tilewright_compiler.layout.convert import (
     Identity,
     LaneSelect,
@@ -38,7 +30,7 @@ from tilewright_compiler.layout.convert import (
 )
 from tilewright_compiler.layout.linear import NUM_LANES, LinearLayout
 from tilewright_compiler.layout.reduce import combine_order, plan_reduce
-from tilewright_compiler.layout.shared import SharedAccess, SharedExchange
+from tilewright_compiler.layout.shared import SharedExchange
 
 Compute = Callable[[Warp, Operation], Held | None]
 Exchange = Callable[[Warp, Operation], Generator[Meeting, None, Held | None]]
@@ -125,22 +117,6 @@ def _reduce(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]
     return scalar
 
 
-def to_bytes(values: Array) -> Array:
-    """Return the bytes of each value, along a new last axis."""
-    return np.ascontiguousarray(values)[..., None].view(np.uint8)
-
-
-def from_bytes(stored: Array, type_: Type) -> Array:
-    """Return the values of the elements of a type; the last axis of `stored` is the bytes of one.
-
-    A pointer is its address.
-    """
-    is_pointer = isinstance(element_type(type_), PointerType)
-    dtype = np.dtype(np.int64) if is_pointer else to_numpy(element_dtype(type_))
-    result: Array = np.ascontiguousarray(stored).view(dtype)[..., 0]
-    return result
-
-
 def _layouts(operation: Operation) -> tuple[LinearLayout, LinearLayout]:
     return layout_of(operation.operands[0].type), layout_of(operation.result.type)
 
@@ -176,28 +152,15 @@ def _through_shared(
         raise warp.error(operation, f"needs {plan.scratch_bytes} bytes and has no shared_offset")
     memory, by = warp.program.shared, threads(warp.index)
     access = warp.access(operation, operation)
-    places, registers = _exchange_places(warp, plan.write)
+    places, registers = vector_offsets(plan.write, warp.index)
     stored = to_bytes(values[:, registers])
     memory.write(start + places * plan.size_bytes, stored, by, access=access)
     yield Meeting(operation, access.turn)
-    places, registers = _exchange_places(warp, plan.read)
+    places, registers = vector_offsets(plan.read, warp.index)
     read = memory.read(start + places * plan.size_bytes, by, plan.size_bytes, access=access)
     result = np.empty((NUM_LANES, len(registers)), values.dtype)
     result[:, registers] = from_bytes(read, operation.operands[0].type)
     return result
-
-
-def _exchange_places(warp: Warp, access: SharedAccess) -> tuple[Array, list[int]]:
-    """Return the offsets of all elements that the lanes reach, [lanes, n], and their registers."""
-    base = images(access.lane) ^ gf2.apply(access.warp, warp.index)
-    columns = []
-    registers: list[int] = []
-    for group in access.groups:
-        start = base ^ group.offset
-        assert not (start % access.vector).any(), "plans keep vectors aligned"
-        columns += [start + index for index in range(access.vector)]
-        registers += group.registers
-    return np.stack(columns, axis=1), registers
 
 
 def _combined(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tilewright.errors import InternalCompilerError, ScheduleError
+from tilewright_compiler.analysis.access_plan import AccessPlan
 from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.memory import Access as GlobalAccess
 from tilewright_compiler.interpret.numerics import Array
@@ -54,10 +55,13 @@ Walk = Generator[Meeting, None, tuple[Held, ...]]
 
 @dataclass(slots=True)
 class Program:
-    """What the warps of one program share. `batch` holds this program alone."""
+    """What the warps of one program share. `batch` holds this program alone, `vectors` how each
+    access to global memory is planned.
+    """
 
     batch: Batch
     num_warps: int
+    vectors: Mapping[Operation, AccessPlan]
     shared: SharedMemory
     agreement: Agreement
 
