@@ -381,8 +381,9 @@ class _Collector:
             tied = pointer in result.group_of
             value = pointer if tied else operation.result
             access = Access.of(operation, self._axis_info)
-            use = AccessUse(operation, access, value, tied, weight)
-            result.group_of[value].accesses.append(use)
+            result.group_of[value].accesses.append(
+                AccessUse(operation, access, value, tied, weight)
+            )
             if result.group_of[value] is not group:
                 group.given.append((operation, weight))
         for store in result.stores:
