@@ -85,9 +85,10 @@ def test_tiles_of_different_shapes_are_refused() -> None:
         plan_shared_access(layout, swizzled((32, 128), (1, 0), size_bytes=2), size_bytes=2)
 
 
-def _words_of_a_warp(
-    plan: MatrixLoad, warp: int, size_bytes: int
-) -> dict[tuple[int, ...], list[list[int]]]:
+_Lanes = list[list[int]]
+
+
+def _words_of_a_warp(plan: MatrixLoad, warp: int, size_bytes: int) -> dict[tuple[int, ...], _Lanes]:
     """Execute `ldmatrix` on memory that holds offsets; return the offsets in each lane's words.
 
     After the PTX ISA: lane l has halves 2 (l % 4) and the next of row l / 4, or, transposed, of
