@@ -36,7 +36,7 @@ from tilewright_compiler.interpret.warp.state import (
     Walk,
     Warp,
 )
-from tilewright_compiler.interpret.warp.vectors import plan_vectors
+from tilewright_compiler.interpret.warp.vectors import plan_accesses
 from tilewright_compiler.ir.core import Block, Module, Operation
 from tilewright_compiler.ir.types import SharedType, TileType, element_bytes
 
@@ -60,7 +60,7 @@ def run(
     if may_wait(module, memory):
         msg = f"kernel {module.kernel.name!r}: the checker runs no programs that wait for others"
         raise InterpreterError(msg)
-    vectors = plan_vectors(module)
+    vectors = plan_accesses(module)
     numbers = list(range(prod(grid)))
     random = Random(seed)
     random.shuffle(numbers)

@@ -11,6 +11,7 @@ from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.warp.fragments import read_fragment, to_bytes, write_fragment
 from tilewright_compiler.interpret.warp.moves import Compute, Exchange
 from tilewright_compiler.interpret.warp.places import elements, offsets, owned, threads
+from tilewright_compiler.interpret.warp.shared_memory import SEVERAL
 from tilewright_compiler.interpret.warp.state import (
     Meeting,
     Phase,
@@ -139,9 +140,12 @@ def _async_copy(warp: Warp, operation: Operation) -> None:
         loaded = memory.load(pointer, mask, None, access=access)
         return to_bytes(np.broadcast_to(loaded, pointer.shape))
 
+    # Where threads hold replicas, each of them copies: nobody alone has waited for the bytes.
+    is_alone = not (layout.free.lane or layout.free.warp)
+    by = threads(warp.index) if is_alone else np.array(SEVERAL)
     copy = warp.program.shared.start(
         tile.start + offsets(tile.type.layout)[elements(layout, warp.index)[owner]] * size,
-        np.broadcast_to(threads(warp.index), owner.shape)[owner],
+        np.broadcast_to(by, owner.shape)[owner],
         size,
         fetch=fetch,
         access=warp.access(operation, tile.allocation),

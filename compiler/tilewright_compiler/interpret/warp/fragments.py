@@ -32,7 +32,7 @@ def read_fragment(
     warp: Warp, operation: Operation, tile: SharedTile, layout: LinearLayout
 ) -> Array:
     """Return what the warp holds of a shared tile in `layout`, [lanes, registers]."""
-    plan = _read_plan(layout, tile.type.layout, tile.type.dtype.size_bytes)
+    plan = plan_read(layout, tile.type.layout, tile.type.dtype.size_bytes)
     if isinstance(plan, MatrixLoad):
         values = _read_matrices(warp, operation, tile, plan)
     else:
@@ -45,7 +45,7 @@ def write_fragment(
 ) -> None:
     """Write what the warp holds of a tile in `layout` to a shared tile."""
     size = tile.type.dtype.size_bytes
-    plan = _plan_vectors(layout, tile.type.layout, size)
+    plan = plan_vectors(layout, tile.type.layout, size)
     offsets, registers = vector_offsets(plan, warp.index)
     warp.program.shared.write(
         tile.start + offsets * size,
@@ -53,6 +53,21 @@ def write_fragment(
         threads(warp.index),
         access=warp.access(operation, tile.allocation),
     )
+
+
+@lru_cache(_CACHED)
+def plan_read(
+    layout: LinearLayout, shared: SharedLayout, size_bytes: int
+) -> SharedAccess | MatrixLoad:
+    """Return the plan that emission takes: `ldmatrix` wherever it can read the tile."""
+    matrices = plan_matrix_load(layout, shared, size_bytes=size_bytes)
+    return matrices or plan_vectors(layout, shared, size_bytes)
+
+
+@lru_cache(_CACHED)
+def plan_vectors(layout: LinearLayout, shared: SharedLayout, size_bytes: int) -> SharedAccess:
+    """Return the plan of a tile's accesses thread by thread."""
+    return plan_shared_access(layout, shared, size_bytes=size_bytes)
 
 
 def vector_offsets(plan: SharedAccess, warp: int) -> tuple[Array, list[int]]:
@@ -128,20 +143,6 @@ def _placed(values: Array, registers: list[int]) -> Array:
     result = np.zeros((NUM_LANES, max(registers) + 1), values.dtype)
     result[:, registers] = values
     return result
-
-
-@lru_cache(_CACHED)
-def _read_plan(
-    layout: LinearLayout, shared: SharedLayout, size_bytes: int
-) -> SharedAccess | MatrixLoad:
-    """Return the plan that emission takes: `ldmatrix` wherever it can read the tile."""
-    matrices = plan_matrix_load(layout, shared, size_bytes=size_bytes)
-    return matrices or _plan_vectors(layout, shared, size_bytes)
-
-
-@lru_cache(_CACHED)
-def _plan_vectors(layout: LinearLayout, shared: SharedLayout, size_bytes: int) -> SharedAccess:
-    return plan_shared_access(layout, shared, size_bytes=size_bytes)
 
 
 @lru_cache(_CACHED)

@@ -15,6 +15,8 @@ from tilewright_compiler.interpret.warp.places import elements, offsets
 from tilewright_compiler.interpret.warp.state import SharedTile, Warp, layout_of
 from tilewright_compiler.ir.core import Module, Operation
 from tilewright_compiler.ir.types import TileType, element_dtype
+from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.layout.swizzle import SharedLayout
 
 # What cp.async can move (PTX ISA).
 _COPY_BYTES = (4, 8, 16)
@@ -22,7 +24,7 @@ _COPY_BYTES = (4, 8, 16)
 _MASK_POSITIONS = {"load": 1, "store": 2, "async_copy": 2}
 
 
-def plan_vectors(module: Module) -> dict[Operation, AccessPlan]:
+def plan_accesses(module: Module) -> dict[Operation, AccessPlan]:
     """Return how each access of a scheduled kernel to global memory groups into vectors."""
     facts = analyze(module)
     plans = {}
@@ -68,15 +70,30 @@ def check_vectors(warp: Warp, operation: Operation, addresses: Array, mask: Arra
 
 
 def check_copy(warp: Warp, operation: Operation, tile: SharedTile) -> None:
-    """Demand that the hardware can copy the vectors of a plan; raises ScheduleError."""
+    """Demand that the hardware can copy the vectors of a plan, or equal parts of them.
+
+    Raises ScheduleError.
+    """
     plan, size = warp.program.vectors[operation], tile.type.dtype.size_bytes
-    if plan.vector * size not in _COPY_BYTES or not plan.mask_is_uniform:
+    layout = layout_of(operation.operands[0].type)
+    length = copy_length(plan, layout, tile.type.layout, warp=warp.index)
+    if length * size not in _COPY_BYTES or not plan.mask_is_uniform:
         masks = "one mask" if plan.mask_is_uniform else "masks that may differ"
-        what = f"a vector has {plan.vector * size} bytes and {masks}; the copy takes 4, 8 or 16"
+        what = f"a vector has {length * size} bytes and {masks}; the copy takes 4, 8 or 16"
         raise warp.error(operation, what)
-    held = elements(layout_of(operation.operands[0].type), warp.index)[:, np.array(plan.groups)]
-    targets = offsets(tile.type.layout)[held]
-    starts = targets[..., :1]
-    apart = (targets != starts + np.arange(plan.vector)) | (starts % plan.vector != 0)
-    if apart.any():
-        raise warp.error(operation, f"a vector of {plan.vector} elements does not lie together")
+
+
+def copy_length(plan: AccessPlan, layout: LinearLayout, shared: SharedLayout, *, warp: int) -> int:
+    """Return how many elements of a vector of global memory lie together in shared memory too."""
+    targets = offsets(shared)[elements(layout, warp)[:, np.array(plan.groups)]]
+    length = plan.vector
+    while length > 1 and not _lie_together(targets, length):
+        length //= 2
+    return length
+
+
+def _lie_together(targets: Array, length: int) -> bool:
+    """Return whether each `length` offsets of the last axis follow each other, aligned."""
+    parts = targets.reshape(*targets.shape[:-1], -1, length)
+    starts = parts[..., :1]
+    return bool((parts == starts + np.arange(length)).all() and not (starts % length).any())
