@@ -47,7 +47,7 @@ def _matrix(
 ) -> Array:
     """Put the elements of an operand's registers into their places."""
     elements = [element for register in registers for element in _elements(register, type_)]
-    per_word = max(1, 32 // pa.bits_of(type_))
+    per_word = len(elements) // len(registers)
     matrix = np.zeros((len(registers[0]), *shape), elements[0].dtype)
     for index, element in enumerate(elements):
         word, within = divmod(index, per_word)

@@ -77,7 +77,7 @@ def _statements(body: str) -> Iterator[str]:
             continue
         *ended, begun = f"{begun} {line}".split(";")
         yield from filter(None, (part.strip() for part in ended))
-        begun = begun.strip()
+        begun = begun.strip().strip("}")
 
 
 def _instruction(statement: str) -> Instruction:
