@@ -1,13 +1,25 @@
-"""Which configuration of a kernel serves which width; the bundle carries exactly these.
+"""Which configuration of a kernel serves which shape; the bundle carries exactly these.
 
-Chosen by timing on an H200: 16 elements a lane for rows of up to 1,024 columns and 32 for wider
-ones, the same for softmax, layer norm and reductions; 8 for elementwise tiles.
+Those of rows were chosen by timing on an H200: 16 elements a lane for rows of up to 1,024 columns
+and 32 for wider ones, the same for softmax, layer norm and reductions; 8 for elementwise tiles.
 `prebuilt/signatures` declares the same configurations, and a test compares the two.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from tilewright.abi.dtypes import (
+    DType,
+    bfloat16,
+    float8e4nv,
+    float8e5,
+    float16,
+    float32,
+    float64,
+    int8,
+    uint8,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +66,108 @@ def rows_configuration(
 def elementwise_configuration(columns: int) -> Configuration:
     """Return the configuration for an inner axis of that extent."""
     return ELEMENTWISE_WIDE if columns > ELEMENTWISE_TALL.block_n * 4 else ELEMENTWISE_TALL
+
+
+@dataclass(frozen=True, slots=True)
+class DotConfiguration:
+    """Tile extents of a product, along M, N and K, with the warps and stages of its loop."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    num_warps: int
+    num_stages: int
+
+
+# Products of 16-bit floats; 8-bit floats are multiplied as such.
+MATMUL_16 = (
+    DotConfiguration(128, 128, 32, 4, 4),
+    DotConfiguration(64, 64, 64, 4, 4),
+    DotConfiguration(16, 128, 64, 4, 4),
+)
+MATMUL_FAST: dict[tuple[DType, str], tuple[DotConfiguration, ...]] = {
+    (float16, "ieee"): MATMUL_16,
+    (bfloat16, "ieee"): MATMUL_16,
+    (float8e4nv, "ieee"): MATMUL_16[:1],
+    (float8e5, "ieee"): MATMUL_16[:1],
+    (float32, "ieee"): (DotConfiguration(128, 128, 16, 8, 3), DotConfiguration(32, 64, 16, 4, 3)),
+    (float32, "tf32"): (DotConfiguration(128, 128, 32, 8, 3), DotConfiguration(32, 64, 32, 4, 3)),
+    (float32, "tf32x3"): (DotConfiguration(64, 128, 32, 8, 3),),
+    (float64, "ieee"): (DotConfiguration(64, 64, 16, 4, 3),),
+    (int8, "ieee"): (DotConfiguration(128, 128, 64, 4, 4), DotConfiguration(32, 64, 64, 4, 4)),
+    (uint8, "ieee"): (DotConfiguration(128, 128, 64, 4, 4),),
+}
+
+# What is not aligned is read element by element: one tile, small enough for a pointer of each.
+MATMUL_GENERAL: dict[tuple[DType, str], DotConfiguration] = {
+    (float16, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
+    (bfloat16, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
+    (float8e4nv, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
+    (float8e5, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
+    (float32, "ieee"): DotConfiguration(64, 64, 16, 4, 2),
+    (float32, "tf32"): DotConfiguration(64, 64, 16, 4, 2),
+    (float32, "tf32x3"): DotConfiguration(64, 64, 16, 4, 2),
+    (float64, "ieee"): DotConfiguration(32, 32, 16, 4, 2),
+    (int8, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
+    (uint8, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
+}
+
+# Programs that fill a GPU of today; tiles beyond them wait for the next wave.
+_WAVE = 128
+# Extent at which a tile's loads cost as much as its products: small tiles read more for each.
+_BALANCE = 64
+
+
+def matmul_configuration(
+    m: int, n: int, batch: int, dtype: DType, *, precision: str, fast: bool
+) -> DotConfiguration:
+    """Return the configuration for a product of `[m, n]` results, `fast` or of general form.
+
+    The one whose waves of tiles cost least, a tile costing its products and its loads.
+    """
+    if not fast:
+        return MATMUL_GENERAL[dtype, precision]
+
+    def cost(candidate: DotConfiguration) -> float:
+        block_m, block_n = candidate.block_m, candidate.block_n
+        waves = -(-(-(-m // block_m) * -(-n // block_n) * batch) // _WAVE)
+        return waves * (block_m * block_n + _BALANCE * (block_m + block_n))
+
+    return min(MATMUL_FAST[dtype, precision], key=cost)
+
+
+# Attention by the extent to which heads are padded: queries, keys and the head of one step.
+ATTENTION_16: dict[int, DotConfiguration] = {
+    16: DotConfiguration(128, 64, 16, 4, 3),
+    32: DotConfiguration(128, 64, 32, 4, 3),
+    64: DotConfiguration(128, 64, 64, 4, 3),
+    128: DotConfiguration(128, 64, 128, 8, 2),
+    256: DotConfiguration(64, 32, 256, 4, 2),
+}
+ATTENTION_32: dict[int, DotConfiguration] = {
+    16: DotConfiguration(64, 32, 16, 4, 3),
+    32: DotConfiguration(64, 32, 32, 4, 3),
+    64: DotConfiguration(64, 32, 64, 4, 2),
+    128: DotConfiguration(64, 32, 128, 8, 2),
+    256: DotConfiguration(32, 16, 256, 8, 2),
+}
+
+
+def attention_configuration(dim: int, dtype: DType) -> DotConfiguration | None:
+    """Return the configuration for heads of that extent, None where they are too wide."""
+    table = ATTENTION_32 if dtype == float32 else ATTENTION_16
+    return next((table[padded] for padded in table if dim <= padded), None)
+
+
+# Convolutions: pixels, filters, channels of one step.
+CONVOLUTION_16 = (DotConfiguration(128, 128, 32, 4, 4), DotConfiguration(128, 64, 32, 4, 4))
+CONVOLUTION_32 = (DotConfiguration(128, 64, 32, 8, 3),)
+CONVOLUTION_GENERAL = DotConfiguration(64, 64, 16, 4, 2)
+
+
+def convolution_configuration(filters: int, dtype: DType, *, fast: bool) -> DotConfiguration:
+    """Return the configuration for so many filters of a group, `fast` or of general form."""
+    if not fast:
+        return CONVOLUTION_GENERAL
+    table = CONVOLUTION_32 if dtype == float32 else CONVOLUTION_16
+    return table[-1] if filters <= table[-1].block_n else table[0]

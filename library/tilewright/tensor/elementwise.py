@@ -10,6 +10,7 @@ from itertools import chain
 from tilewright.kernels import elementwise as kernels
 from tilewright.language.kernel import Kernel
 from tilewright.tensor.arrays import (
+    GRID_HEIGHT,
     Array,
     Operand,
     as_array,
@@ -21,8 +22,6 @@ from tilewright.tensor.arrays import (
 )
 from tilewright.tensor.configurations import elementwise_configuration
 from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
-
-_GRID_HEIGHT = 65535  # the highest grid that CUDA allows along axes 1 and 2
 
 
 def add(x: object, y: object, *, out: object | None = None) -> Array:
@@ -71,7 +70,7 @@ def _launch(kernel: Kernel, shape: Shape, arrays: tuple[Array, ...]) -> None:
         rows = space.sizes[0] * space.sizes[1] * space.sizes[2]
         grid = (
             -(-space.sizes[3] // configuration.block_n),
-            min(-(-rows // configuration.block_m), _GRID_HEIGHT),
+            min(-(-rows // configuration.block_m), GRID_HEIGHT),
         )
         kernel[grid](
             *pointers,
