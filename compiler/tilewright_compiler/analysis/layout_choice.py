@@ -1,9 +1,14 @@
 """Groups of values -> one layout each, and one for each load, store and reduction.
 
 Groups are decided from the largest tile to the smallest, since a layout flows down for free (a
-reduction slices it, a broadcast projects it) but not up. For each group the candidates are what its
-loads and stores like best, what decided neighbours give or want, and a plain coalesced layout; the
-cheapest wins. Costs are instructions and memory sectors of one warp, times 8 for each loop around.
+reduction slices it, a broadcast projects it) but not up. Those of dots come before: accumulators,
+then operands, whose layouts are as good as given. For each group the candidates are what its dots
+give and want, what its loads and stores like best, what decided neighbours give or want, and a
+plain coalesced layout; the cheapest wins. Costs are instructions and memory sectors of one warp,
+times 8 for each loop around.
+
+What a loop loads for a dot is loaded as memory likes it, at whatever cost of converting: a ring in
+shared memory will stand between the two, and read from there, every layout is as good.
 """
 
 from __future__ import annotations
@@ -82,13 +87,15 @@ class _Chooser:
         homes = {value: self._layouts[g] for g in self._groups.groups for value in g.values}
         return LayoutChoice(self._groups, homes, dict(self._operations()))
 
-    def _urgency(self, group: Group) -> tuple[int, int, int, int]:
-        """Order groups: large ones, then those that move much, then those next to decided ones."""
+    def _urgency(self, group: Group) -> tuple[int, ...]:
+        """Order groups: those of dots, large ones, those that move much or are next to decided."""
+        dots = sum(operation.name == "dot" for operation, _ in group.given)
         traffic = sum(use.weight * use.access.bytes for use in group.accesses)
         decided = [use for use in group.users if use.group in self._layouts]
         given = [use for use in group.operands if self._natural(use.operand) is not None]
         results = [operation for operation, _ in group.given if self._given(operation)]
-        return group.size, traffic, len(decided) + len(given) + len(results), -group.index
+        neighbours = len(decided) + len(given) + len(results)
+        return min(dots, 1), min(len(group.feeds), 1), group.size, traffic, neighbours, -group.index
 
     # Candidates
 
