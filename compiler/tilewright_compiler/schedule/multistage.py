@@ -54,6 +54,16 @@ def multistage(module: Module, *, max_stages: int) -> Module:
         synchronous |= slow
 
 
+def most_stages(module: Module) -> int:
+    """Return the most stages that a loop of the module asks for, at least 1."""
+    asked = [
+        operation.attributes.get("num_stages", module.signature.num_stages)
+        for operation in module.kernel.body.walk()
+        if operation.name == "for"
+    ]
+    return max(asked, default=1)
+
+
 def _is_plannable(copy: Operation, facts: Mapping[Value, AxisInfo]) -> bool:
     pointer, slot, *mask = copy.operands
     assert isinstance(slot.type, SharedType)
