@@ -626,6 +626,21 @@ DOTS = (
     ),
 )
 
+BITCASTS = (
+    _wrong(
+        "bitcast to another width",
+        KernelTypeError,
+        ("x.to(tl.int32, bitcast=True)", "f16 tile [64]", "16 of them, i32 has 32"),
+        "a = tl.zeros(B, tl.float16).to(tl.int32, bitcast=True)  # here",
+    ),
+    _wrong(
+        "bitcast that is no flag",
+        KernelTypeError,
+        ("`bitcast` of x.to is True or False",),
+        "a = n.to(tl.float64, 1)  # here",
+    ),
+)
+
 _NARROW = "a = tl.zeros(B, tl.float8e4nv)\n"
 
 EIGHT_BIT_FLOATS = (
@@ -686,4 +701,4 @@ EIGHT_BIT_FLOATS = (
     ),
 )
 
-PROGRAMS = (*SYNTAX, *NAMES, *TYPES, *VALUES, *CALLS, *DOTS, *EIGHT_BIT_FLOATS)
+PROGRAMS = (*SYNTAX, *NAMES, *TYPES, *VALUES, *CALLS, *DOTS, *BITCASTS, *EIGHT_BIT_FLOATS)

@@ -8,14 +8,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from helpers.eight_bit_floats import value_of
+from helpers.eight_bit_floats import nearest, value_of
 from helpers.kernel_source import lower_text, run_text
 from tilewright.abi.dtypes import DType, float8e4nv, float8e5
 from tilewright.abi.numpy_types import to_numpy
 from tilewright_compiler.frontend.constants import convert
+from tilewright_compiler.interpret.tile import run
 from tilewright_compiler.ir import evaluate
 from tilewright_compiler.ir.parser import parse_module
 from tilewright_compiler.ir.printer import print_module
+from tilewright_compiler.passes import optimize
 
 EIGHT_BITS = (float8e4nv, float8e5)
 
@@ -28,15 +30,15 @@ def test_constants_are_rounded_once_and_saturate(dtype: DType) -> None:
         if not above <= largest:
             break
         middle = (value + above) / 2
-        for number, nearest in (
+        for number, rounded in (
             (value, value),
             (middle, value if bits % 2 == 0 else above),
             (np.nextafter(middle, 0), value),
             (np.nextafter(middle, above), above),
         ):
-            assert convert(float(number), dtype) == nearest
-            assert evaluate.convert(float(number), dtype) == nearest
-            assert evaluate.convert(float(-number), dtype) == -nearest
+            assert convert(float(number), dtype) == rounded
+            assert evaluate.convert(float(number), dtype) == rounded
+            assert evaluate.convert(float(-number), dtype) == -rounded
     for number in (largest + 1, float("inf"), 10**30):
         assert convert(number, dtype) == largest
         assert evaluate.convert(number, dtype) == largest
@@ -73,6 +75,23 @@ def test_store_casts_and_saturates(tmp_path: Path) -> None:
     x, out = np.array([1e9, -449, 0.3, np.nan], np.float32), np.zeros(4, ml_dtypes.float8_e4m3fn)
     run_text(tmp_path, text, {"x": x, "out": out})
     np.testing.assert_array_equal(out.astype(np.float32), [448, -448, 0.3125, np.nan])
+
+
+@pytest.mark.parametrize("dtype", EIGHT_BITS, ids=str)
+def test_the_way_through_f32_and_back_saturates_optimized_too(dtype: DType, tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def k(x, out):
+    i = tl.arange(0, 256)
+    tl.store(out + i, tl.load(x + i).to(tl.float32).to(x.dtype))
+"""
+    module = lower_text(tmp_path, text, x=f"*{dtype}", out=f"*{dtype}")
+    patterns = np.arange(256, dtype=np.uint8)
+    truth = nearest(np.array([value_of(bits, dtype) for bits in range(256)]), dtype)
+    for version in (module, optimize(module)):
+        out = np.zeros(256, to_numpy(dtype))
+        run(version, grid=(1, 1, 1), arguments={"x": patterns.view(out.dtype), "out": out})
+        np.testing.assert_array_equal(out.view(np.uint8), truth)
 
 
 def test_dot_takes_both_formats_together(tmp_path: Path) -> None:
