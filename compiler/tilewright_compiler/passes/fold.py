@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tilewright.abi.dtypes import SATURATED
 from tilewright.abi.signature import KernelSignature, Scalar
 from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
@@ -136,7 +137,8 @@ class _Folder:
         if not is_exact_cast(first, middle) or (changes_rule and last.bits > 1):
             return None
         if origin.type == type_:
-            return [origin]
+            # There and back is no identity where infinity saturates.
+            return None if last in SATURATED else [origin]
         operation = builder.create("cast", (origin,), (type_,))
         self._note(operation)
         return [operation.result]
