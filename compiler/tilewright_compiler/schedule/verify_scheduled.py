@@ -103,6 +103,8 @@ def _dot_complaint(operation: Operation, module: Module) -> str | None:
     for name, value, layout in zip(("a", "b", "acc", "result"), tiles, expected, strict=True):
         if isinstance(value.type, TileType) and value.type.layout != layout:
             return f"{name} has layout {layout}, got {value.type.layout}"
+        if isinstance(value.type, SharedType) and value.type.slots is not None:
+            return f"{name} is a ring: take a slot of it"
     return None
 
 
