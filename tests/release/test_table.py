@@ -46,9 +46,13 @@ def test_defaults_stand_in_for_absent_keys(tmp_path: Path) -> None:
         (
             "[a]\nb = []",
             lambda t: t.choices("a"),
-            "a.b must be a string, number or boolean, or a l",
+            "a.b must be a string, number or boolean, or a list of them, is []",
         ),
-        ("[a]\nb = [{}]", lambda t: t.choices("a"), "list of them, is [{}]"),
+        (
+            "[a]\nb = [{}]",
+            lambda t: t.choices("a"),
+            "a.b must be a string, number or boolean, or a list of them, is [{}]",
+        ),
         (
             "[[a]]\n[[a]]\nb=1",
             lambda t: t.tables("a")[1].text("b"),
