@@ -41,7 +41,8 @@ class Dot:
     """A dot over the warps of a program; its operands stand in memory row by row.
 
     `places` says where they are: in registers; in shared memory, stored from registers or copied
-    asynchronously; "transposed" is copied from memory that holds the transpose.
+    asynchronously; "transposed" is copied from memory that holds the transpose. With `cast`, those
+    in registers are converted first.
     """
 
     atom: Atom
@@ -49,6 +50,7 @@ class Dot:
     precision: str = "ieee"
     places: tuple[Place, Place] = ("registers", "registers")
     num_warps: int = 4
+    cast: DType | None = None
 
 
 def run_dot(dot: Dot, a: Array, b: Array, acc: Array, *, order: Order = "lockstep") -> Array:
@@ -79,7 +81,10 @@ def dot_module(dot: Dot, a: Array, b: Array, acc: Array) -> Module:
         arguments, (a, b), (layouts.a, layouts.b), dot.places, strict=False
     ):
         if place == "registers":
-            operands.append(_load(builder, argument, layout))
+            loaded = _load(builder, argument, layout)
+            if dot.cast is not None:
+                loaded = builder.value("cast", [loaded], like(loaded.type, ScalarType(dot.cast)))
+            operands.append(loaded)
             continue
         operands.append(_shared(builder, argument, layout.shape, place, shared_bytes, dot))
         shared_bytes += array.nbytes

@@ -61,20 +61,16 @@ class ThreadIndices:
         if not any(bases):
             return None
         key = ("linear", bases, constant)
-        if key in self._cache:
-            return self._cache[key]
-        if constant:
-            thread = self.linear(lane=lane, warp=warp)
-            assert thread is not None, "some basis is set"
-        with self._text.at_top():
-            if constant:
-                result = add_or_xor(self._text, thread, self._text.i32(constant), disjoint=False)
-            else:
-                result = self._linear(bases)
-        self._cache[key] = result
-        return result
+        if key not in self._cache:
+            with self._text.at_top():
+                self._cache[key] = self._linear(bases, constant)
+        return self._cache[key]
 
-    def _linear(self, bases: tuple[int, ...]) -> str:
+    def _linear(self, bases: tuple[int, ...], constant: int) -> str:
+        if constant:
+            thread = self.linear(lane=bases[:LANE_BITS], warp=bases[LANE_BITS:])
+            assert thread is not None, "some basis is set"
+            return add_or_xor(self._text, thread, self._text.i32(constant), disjoint=False)
         pieces: list[tuple[int, str]] = []
         bit = 0
         while bit < len(bases):

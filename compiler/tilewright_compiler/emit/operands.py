@@ -51,7 +51,8 @@ class Steps:
     @staticmethod
     def of(layout: LinearLayout, *, k_axis: int, extent: int) -> Steps:
         """Cut a layout of a dot's operand, whose lanes and warps all take part in every step."""
-        within, beyond = [], []
+        within: list[int] = []
+        beyond: list[int] = []
         for bit, basis in enumerate(layout.register):
             is_within = unflatten(basis, layout.shape)[k_axis] < extent
             (within if is_within else beyond).append(bit)
