@@ -501,6 +501,11 @@ class _Machine:
         self._result(instruction, threads, left - right, type_)
 
     def _do_mul(self, instruction: Instruction, threads: Array) -> None:
+        if instruction.opcode[-1] == "f16x2":
+            words = self._sources(instruction, threads, "u32")
+            left, right = (word.view(np.float16) for word in words)
+            self._result(instruction, threads, (left * right).view(np.uint32), "u32")
+            return
         left, right, type_ = self._binary(instruction, threads)
         if "wide" in instruction.opcode:
             type_ = f"{type_[0]}{2 * pa.bits_of(type_)}"

@@ -62,7 +62,8 @@ def convert(text: FunctionText, name: str, source: DType, target: DType) -> str:
     if source == target:
         return name
     if not source.has_arithmetic:
-        return convert(text, eight_bit_floats.widen(text, name, source), float16, target)
+        (half,) = eight_bit_floats.widen(text, (name,), source)
+        return convert(text, half, float16, target)
     if target.bits == 1:
         return _to_bool(text, name, source)
     if source.is_float and target.is_float:
@@ -230,6 +231,13 @@ def _emit_select(emitter: KernelEmitter, operation: Operation) -> None:
 def _emit_cast(emitter: KernelEmitter, operation: Operation) -> None:
     source = element_dtype(operation.operands[0].type)
     target = element_dtype(operation.result.type)
+    if not source.has_arithmetic:
+        names = tuple(dict.fromkeys(emitter.fragment(operation.operands[0])))
+        halves = dict(zip(names, eight_bit_floats.widen(emitter.text, names, source), strict=True))
+        emitter.elementwise(
+            operation, lambda name: convert(emitter.text, halves[name], float16, target)
+        )
+        return
     emitter.elementwise(operation, lambda name: convert(emitter.text, name, source, target))
 
 
