@@ -231,7 +231,7 @@ def _emit_select(emitter: KernelEmitter, operation: Operation) -> None:
 def _emit_cast(emitter: KernelEmitter, operation: Operation) -> None:
     source = element_dtype(operation.operands[0].type)
     target = element_dtype(operation.result.type)
-    if not source.has_arithmetic:
+    if source != target and not source.has_arithmetic:
         names = tuple(dict.fromkeys(emitter.fragment(operation.operands[0])))
         halves = dict(zip(names, eight_bit_floats.widen(emitter.text, names, source), strict=True))
         emitter.elementwise(
