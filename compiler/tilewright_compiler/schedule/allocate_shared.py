@@ -7,7 +7,7 @@ for a barrier (`insert_barriers`).
 
 Waiting is what exchanges that may follow each other directly can avoid: with different places, the
 barrier inside the second already separates the first from the third. So they get different places
-while memory is not scarce.
+while memory is not scarce, and so do tiles that are stored and read like an exchange.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class _Walk:
 
 
 def _followers(module: Module) -> dict[Operation, set[Operation]]:
-    """Return for each exchange those that may directly precede or follow it."""
+    """Return for each exchange, and each tile that is none of a ring, its neighbours in time."""
     neighbours: dict[Operation, set[Operation]] = {}
     _flow(module.kernel.body, frozenset(), neighbours)
     return neighbours
@@ -158,13 +158,20 @@ def _flow(
             for _ in range(2):
                 for region in operation.regions:
                     last |= _flow(region, last, neighbours)
-        elif scratch_bytes(operation):
+        elif scratch_bytes(operation) or _is_single_tile(operation):
             own = neighbours.setdefault(operation, set())
             for before in last - {operation}:
                 own.add(before)
                 neighbours[before].add(operation)
             last = frozenset({operation})
     return last
+
+
+def _is_single_tile(operation: Operation) -> bool:
+    if operation.name != "alloc_shared":
+        return False
+    type_ = operation.result.type
+    return isinstance(type_, SharedType) and type_.slots is None
 
 
 def _place(

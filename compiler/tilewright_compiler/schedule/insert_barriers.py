@@ -8,8 +8,9 @@ covers its group; then it is a write of the threads that copied.
 Loops are walked until what an iteration leaves to the next is known, with the barriers that this
 asks for; those of the last walk are inserted. Two rules save barriers:
 
-- before rather than inside an `if`, if that makes fewer inside and a written tile waits for a
-  barrier anyway: then the other branch and what follows have had theirs too;
+- before rather than inside an `if`, if that makes fewer inside: then the other branch and what
+  follows have had theirs too. An exchange alone keeps its barrier inside, next to its own one,
+  unless a written tile waits for a barrier anyway;
 - before rather than inside a loop, where only what precedes the loop makes it necessary.
 """
 
@@ -98,12 +99,17 @@ class _Walk:
         self._decide(branch, needs_barrier=False)
         after = self._branches(branch, state)
         inside = self._cost(branch.regions)
-        if not inside or not any(map(_waits, state)):
+        if not inside or not (any(map(_waits, state)) or self._is_due(branch)):
             return after
         after_meeting = self._branches(branch, _met(state))
         if self._decide(branch, self._cost(branch.regions) < inside):
             return after_meeting
         return self._branches(branch, state)
+
+    def _is_due(self, branch: Operation) -> bool:
+        """Whether anything but an exchange inside a branch needs a barrier."""
+        inside = (inner for inner in branch.walk() if inner in self.barriers)
+        return any(not scratch_bytes(inner) for inner in inside)
 
     def _branches(self, branch: Operation, state: State) -> State:
         then, otherwise = (self.block(region, state) for region in branch.regions)
