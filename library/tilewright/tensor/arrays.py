@@ -68,6 +68,17 @@ def check_computed_in_f32(array: Array) -> None:
         raise ArgumentError(msg)
 
 
+def check_has_arithmetic(array: Array) -> None:
+    """Raise ArgumentError for elements that kernels do not compute with."""
+    dtype = dtype_of(array)
+    if not dtype.has_arithmetic:
+        msg = (
+            f"x has dtype {dtype}; 8-bit floats are only multiplied as matrices: convert them to "
+            "f16, which is exact"
+        )
+        raise ArgumentError(msg)
+
+
 def check_same_side(arrays: dict[str, Array]) -> None:
     """Raise ArgumentError unless all arrays lie on the host, or all on the device."""
     sides = {name: isinstance(array, DeviceArray) for name, array in arrays.items()}

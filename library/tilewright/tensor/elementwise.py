@@ -15,6 +15,7 @@ from tilewright.tensor.arrays import (
     Operand,
     as_array,
     check_computed_in_f32,
+    check_has_arithmetic,
     check_same_dtype,
     output,
     pieces,
@@ -47,6 +48,7 @@ def gelu(x: object, *, out: object | None = None) -> Array:
 def _binary(kernel: Kernel, x: object, y: object, out: object | None) -> Array:
     left, right = as_array(x, name="x"), as_array(y, name="y")
     check_same_dtype({"x": left, "y": right})
+    check_has_arithmetic(left)
     shape = broadcast_shape(left.shape, right.shape)
     result = output(out, shape, left)
     _launch(kernel, shape, (left, right, result))
