@@ -55,6 +55,7 @@ def _alloc_shared(warp: Warp, operation: Operation) -> SharedTile:
     assert isinstance(type_, SharedType), "the verifier checks types"
     if start is None:
         raise warp.error(operation, f"{type_} has no shared_offset")
+    warp.phases.pop(operation, None)  # in another turn of an outer loop, its slots start anew
     return SharedTile(type_, start, operation)
 
 
