@@ -15,7 +15,13 @@ from helpers.sass import loop_with
 from helpers.tile_operation import Array
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, int64
 from tilewright.abi.numpy_types import from_numpy, to_numpy
-from tilewright.abi.signature import Constexpr, KernelSignature, Specialization, declared
+from tilewright.abi.signature import (
+    Constexpr,
+    ConstexprValue,
+    KernelSignature,
+    Specialization,
+    declared,
+)
 from tilewright.abi.target import Target
 from tilewright.kernels.matmul import matmul_plain
 from tilewright_compiler.backend.ptx import lower_to_ptx
@@ -36,9 +42,14 @@ def _signature(
     specialization: Specialization = "fast",
     num_stages: int = 3,
 ) -> KernelSignature:
-    constants = dict(
-        zip(("A_UNIT", "B_UNIT", "BLOCK_M", "BLOCK_N", "BLOCK_K"), (*units, *block), strict=True)
-    )
+    (a_unit, b_unit), (block_m, block_n, block_k) = units, block
+    constants: dict[str, ConstexprValue] = {
+        "A_UNIT": a_unit,
+        "B_UNIT": b_unit,
+        "BLOCK_M": block_m,
+        "BLOCK_N": block_n,
+        "BLOCK_K": block_k,
+    }
     declarations: dict[str, DType | tuple[DType] | Constexpr] = {}
     for parameter in matmul_plain.parameters:
         name = parameter.name
