@@ -149,16 +149,28 @@ def test_a_transposed_result_is_the_second_operand_without_moving_if_warps_turn(
     assert isinstance(plan, Identity | RegisterMove)
 
 
-def test_multiply_adds_give_each_lane_four_columns_and_fill_small_tiles_first() -> None:
-    wide = dot_layouts(FMA, shape=(64, 64, 16), warps=(2, 2), num_warps=4)
-    assert wide.acc.register[:2] == (1, 2)
-    assert wide.acc.is_injective
-    # Lanes along M hold the same of B, those along N the same of A.
-    assert wide.a.free.lane.bit_count() == 3
-    assert wide.b.free.lane.bit_count() == 2
-    small = dot_layouts(FMA, shape=(8, 8, 4), warps=(1, 1), num_warps=1)
-    assert small.acc.is_injective
-    assert small.acc.num_registers == 2
+@pytest.mark.parametrize(
+    ("m", "n", "rows", "columns"),
+    [(64, 32, 8, 8), (32, 64, 8, 8), (32, 32, 8, 4), (16, 64, 8, 4), (4, 8, 1, 1), (8, 8, 1, 2)],
+)
+def test_a_thread_multiplies_and_adds_a_near_square_part(
+    m: int, n: int, rows: int, columns: int
+) -> None:
+    layouts = dot_layouts(FMA, shape=(m, n, 16), warps=(1, 1), num_warps=1)
+    held = [layouts.acc.coordinates(register=r) for r in range(layouts.acc.num_registers)]
+    assert layouts.acc.is_injective
+    assert len({row for row, _ in held}) == rows
+    assert len({column for _, column in held}) == columns
+    # Of each operand a thread has what its part needs, for all of k.
+    assert layouts.a.num_registers == rows * 16
+    assert layouts.b.num_registers == columns * 16
+
+
+def test_a_thread_has_runs_of_four_along_both_axes() -> None:
+    layouts = dot_layouts(FMA, shape=(64, 64, 16), warps=(2, 2), num_warps=4)
+    assert {1, 2} <= set(layouts.acc.register)
+    assert {64, 128} <= set(layouts.acc.register)
+    assert {16, 32} <= set(layouts.a.register)
 
 
 def test_atoms_are_found_by_name() -> None:
