@@ -14,6 +14,8 @@ from helpers.tile_operation import Array
 from tilewright.abi.dtypes import (
     DType,
     bfloat16,
+    float8e4nv,
+    float8e5,
     float16,
     float32,
     float64,
@@ -26,7 +28,7 @@ from tilewright_compiler.backend.ptx import lower_to_ptx
 from tilewright_compiler.emit.module import emit_module
 from tilewright_compiler.layout.atoms import FMA, MMA_8, MMA_16, MMA_F64, MMA_TF32, Atom
 
-_ACC = {float16: float32, bfloat16: float32, float32: float32, float64: float64}
+_ACC = {float64: float64, int8: int32, uint8: int32}
 _PLACES: tuple[Place, ...] = ("registers", "stored", "copied", "transposed")
 
 
@@ -35,7 +37,7 @@ def _operands(
 ) -> tuple[Array, Array, Array]:
     m, n, k = shape
     rng = np.random.default_rng(seed)
-    acc_dtype = _ACC.get(a, int32)
+    acc_dtype = _ACC.get(a, float32)
     return (
         random_operand(rng, (m, k), a),
         random_operand(rng, (k, n), b),
@@ -76,6 +78,7 @@ _INSTRUCTIONS = [
     pytest.param(FMA, float64, float64, "ieee", 2.0**-50, id="fma-f64"),
     pytest.param(FMA, bfloat16, bfloat16, "ieee", _F32, id="fma-bf16"),
     pytest.param(FMA, int8, uint8, "ieee", 0.0, id="fma-8"),
+    pytest.param(FMA, float8e4nv, float8e5, "ieee", _F32, id="fma-f8"),
 ]
 
 

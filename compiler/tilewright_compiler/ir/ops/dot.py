@@ -9,7 +9,8 @@ accumulator is f32 for floats of at most 32 bits, f64 for f64, i32 for 8-bit int
 Products of floats narrower than 32 bits are exact; sums are in the accumulator's dtype, in any
 order. `precision` says what becomes of f32 operands: "ieee" multiplies and adds in f32, "tf32"
 rounds them to tf32 (11 bits, ties away from zero) first, "tf32x3" adds the three products of their
-high and low parts that matter. For other dtypes it is "ieee".
+high and low parts that matter, and gives NaN for infinite operands, whose low part is one. For
+other dtypes it is "ieee".
 
 The schedule sets `atom`, the name of an instruction of `layout.atoms`, and `warps`, how many share
 M and N; then operands may lie in shared memory, from which the dot reads fragments by itself.
