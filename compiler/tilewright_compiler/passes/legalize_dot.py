@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from tilewright.abi.dtypes import DType, float16, float32, float64
 from tilewright_compiler.analysis.dot_families import DotFamily, WarpAxis, dot_families
 from tilewright_compiler.ir.builder import Builder, rewrite_module
-from tilewright_compiler.ir.core import Module, Operation, Value
+from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.types import ScalarType, element_dtype, like, shape_of
 from tilewright_compiler.layout.atoms import FMA, MMA_8, MMA_16, MMA_F64, MMA_TF32, Atom
 
@@ -36,6 +36,18 @@ def legalize_dot(module: Module) -> Module:
     warps: dict[Operation, Warps] = {}
     for family in dot_families(module):
         warps |= _family_warps(family, atoms, module.signature.num_warps)
+    widened: dict[tuple[Block, Value], Value] = {}
+
+    def widen(value: Value, builder: Builder) -> Value:
+        """Return an operand that is no 8-bit float; dots of one block share the cast."""
+        dtype = element_dtype(value.type)
+        if not dtype.is_float or dtype.bits != 8:
+            return value
+        key = builder.block, value
+        if key not in widened:
+            type_ = like(value.type, ScalarType(float16))
+            widened[key] = builder.value("cast", (value,), type_)
+        return widened[key]
 
     def rewrite(
         operation: Operation, operands: tuple[Value, ...], builder: Builder
@@ -46,7 +58,7 @@ def legalize_dot(module: Module) -> Module:
         precision = operation.attributes["precision"]
         new = builder.create(
             "dot",
-            (_without_8_bit_floats(a, builder), _without_8_bit_floats(b, builder), acc),
+            (widen(a, builder), widen(b, builder), acc),
             (operation.result.type,),
             precision="ieee" if atoms[operation] is FMA else precision,
             atom=atoms[operation].name,
@@ -72,13 +84,6 @@ def _fastest(dtype: DType, precision: str) -> Atom:
     if dtype == float32:
         return FMA if precision == "ieee" else MMA_TF32
     return MMA_16 if dtype.is_float else MMA_8
-
-
-def _without_8_bit_floats(value: Value, builder: Builder) -> Value:
-    dtype = element_dtype(value.type)
-    if not dtype.is_float or dtype.bits != 8:
-        return value
-    return builder.value("cast", (value,), like(value.type, ScalarType(float16)))
 
 
 def _family_warps(

@@ -85,6 +85,14 @@ def test_dtypes_and_precision_choose_the_atom(
     ]
 
 
+def test_dots_of_one_block_share_the_cast_of_an_8_bit_operand() -> None:
+    text = one_dot("f8e4m3", "f8e4m3", "f32", (64, 64, 32))
+    again = '  %e = dot %a, %b, %d {precision = "ieee"} : tile<64x64xf32>\n'
+    legal = legalize_dot(parse_module(text.replace("  return", again + "  return")))
+    assert len(dots(legal)) == 2
+    assert [o.name for o in legal.kernel.body.operations].count("cast") == 2
+
+
 @pytest.mark.parametrize(
     ("a", "acc", "precision", "shape"),
     [
