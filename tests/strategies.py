@@ -157,7 +157,7 @@ class _Generator:
 
     def _splat(self, builder: Builder) -> None:
         scalar = self.pick(tiles=False)
-        if scalar is None or isinstance(scalar.type, TileType):
+        if scalar is None or not isinstance(scalar.type, ScalarType | PointerType):
             return
         shape = self.draw(st.sampled_from(_SHAPES))
         self.add(builder.value("splat", (scalar,), TileType(shape, scalar.type)))

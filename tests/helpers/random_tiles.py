@@ -52,7 +52,7 @@ class TileProgram:
         return self.build.value("constant", (), ScalarType(int64), value=value)
 
     def splat(self, scalar: Value, shape: tuple[int, ...]) -> Value:
-        assert not isinstance(scalar.type, TileType)
+        assert isinstance(scalar.type, ScalarType | PointerType)
         return self.build.value("splat", (scalar,), TileType(shape, scalar.type))
 
     def offsets(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Value:
