@@ -103,6 +103,7 @@ class Accesses:
         self._roots = pointer_roots(module)
         self._tiles: dict[Value, tuple[SharedPlace, SharedLayout]] = {}
         self._found: dict[Operation, tuple[Access, ...]] = {}
+        self._exchanges: set[Operation] = set()
         self._slot_loops: dict[Operation, list[tuple[int, Operation]]] = {}
         self._inside: dict[Operation, frozenset[Value]] = {}
         self._block(module.kernel.body, ())
@@ -110,6 +111,10 @@ class Accesses:
     def of(self, operation: Operation) -> tuple[Access, ...]:
         """Return what an operation without regions touches; for an exchange, what it writes."""
         return self._found.get(operation, ())
+
+    def is_exchange(self, operation: Operation) -> bool:
+        """Whether an operation writes, lets all warps meet, and reads."""
+        return operation in self._exchanges
 
     def next_iteration(self, access: Access, loop: Operation) -> Access:
         """Return what an access is to the next iteration of a loop: its slot is one less ahead."""
@@ -200,8 +205,10 @@ class Accesses:
                 for operand in operands[:2]:
                     if isinstance(operand.type, SharedType):
                         yield Access(self._tiles[operand][0], is_write=False)
-            case _ if size := scratch_bytes(operation):
+            case "reduce" | "convert_layout" if "shared_offset" in operation.attributes:
+                self._exchanges.add(operation)
                 start: int = operation.attributes["shared_offset"]
+                size = scratch_bytes(operation)
                 yield Access(SharedPlace(start, start + size), is_write=True)
 
     def _tile(self, shared: Value, tile: Value, *, is_write: bool) -> Access:

@@ -39,8 +39,11 @@ def allocate_shared(module: Module, *, limit_bytes: int = BASELINE_SHARED_BYTES)
     Raises KernelValueError naming the operation and the excess if more than `limit_bytes` are
     needed at once.
     """
-    requests = _requests(module)
-    apart = _followers(module)
+    walk = _Walk()
+    walk.block(module.kernel.body)
+    requests = walk.requests()
+    apart: dict[Operation, set[Operation]] = {}
+    _flow(module.kernel.body, frozenset(), walk, apart)
     needed = _place(requests, {})
     for request in requests:
         if needed[request.operation][1] > limit_bytes:
@@ -68,36 +71,18 @@ class _Request:
         return self.first <= other.last and other.first <= self.last
 
 
-def _requests(module: Module) -> list[_Request]:
-    """Return what needs memory in the order of placement: large tiles first, then exchanges."""
-    walk = _Walk()
-    walk.block(module.kernel.body)
-    tiles = [
-        _Request(o, _size(o), _TILE_ALIGNMENT, walk.first[o], walk.last[o])
-        for o in walk.first
-        if o.name == "alloc_shared"
-    ]
-    tiles.sort(key=lambda request: -request.size)
-    exchanges = [
-        _Request(o, scratch_bytes(o), _SCRATCH_ALIGNMENT, walk.first[o], walk.first[o])
-        for o in walk.first
-        if o.name != "alloc_shared"
-    ]
-    return [*tiles, *exchanges]
-
-
-def _size(alloc: Operation) -> int:
-    type_ = alloc.result.type
-    assert isinstance(type_, SharedType)
-    return type_.size_bytes
-
-
 class _Walk:
-    """Numbers operations in program order; `last` is where the last use of a tile ends."""
+    """Numbers operations in program order, and notes what needs memory and until when.
+
+    `sizes` are the bytes of allocations and exchanges; `singles` are the allocations that are no
+    rings.
+    """
 
     def __init__(self) -> None:
-        self.first: dict[Operation, int] = {}
-        self.last: dict[Operation, int] = {}
+        self.sizes: dict[Operation, int] = {}
+        self.singles: set[Operation] = set()
+        self._first: dict[Operation, int] = {}
+        self._last: dict[Operation, int] = {}
         self._now = 0
         # The allocation behind each shared value, and how many loops its place is in.
         self._allocations: dict[Value, Operation] = {}
@@ -105,16 +90,31 @@ class _Walk:
         # What the loops being walked use of what was allocated before them.
         self._loops: list[set[Operation]] = []
 
+    def requests(self) -> list[_Request]:
+        """Return what needs memory in the order of placement: large tiles, then exchanges."""
+        tiles, exchanges = [], []
+        for operation, size in self.sizes.items():
+            first, last = self._first[operation], self._last[operation]
+            if operation.name == "alloc_shared":
+                tiles.append(_Request(operation, size, _TILE_ALIGNMENT, first, last))
+            else:
+                exchanges.append(_Request(operation, size, _SCRATCH_ALIGNMENT, first, last))
+        tiles.sort(key=lambda request: -request.size)
+        return [*tiles, *exchanges]
+
     def block(self, block: Block) -> None:
         for operation in block.operations:
             self._now += 1
             self._use(operation)
+            size = _needed_bytes(operation)
+            if size:
+                self.sizes[operation] = size
+                self._first[operation] = self._last[operation] = self._now
             if operation.name == "alloc_shared":
                 self._allocations[operation.result] = operation
-                self.first[operation] = self.last[operation] = self._now
                 self._depths[operation] = len(self._loops)
-            elif scratch_bytes(operation):
-                self.first[operation] = self._now
+                if _shared_type(operation).slots is None:
+                    self.singles.add(operation)
             is_loop = operation.name in ("for", "while")
             if is_loop:
                 self._loops.append(set())
@@ -123,14 +123,14 @@ class _Walk:
             if is_loop:
                 self._now += 1
                 for allocation in self._loops.pop():
-                    self.last[allocation] = self._now
+                    self._last[allocation] = self._now
 
     def _use(self, operation: Operation) -> None:
         for operand in operation.operands:
             allocation = self._allocations.get(operand)
             if allocation is None:
                 continue
-            self.last[allocation] = self._now
+            self._last[allocation] = self._now
             for loop in self._loops[self._depths[allocation] :]:
                 loop.add(allocation)
             for result in operation.results:
@@ -138,40 +138,46 @@ class _Walk:
                     self._allocations[result] = allocation
 
 
-def _followers(module: Module) -> dict[Operation, set[Operation]]:
-    """Return for each exchange, and each tile that is none of a ring, its neighbours in time."""
-    neighbours: dict[Operation, set[Operation]] = {}
-    _flow(module.kernel.body, frozenset(), neighbours)
-    return neighbours
+def _needed_bytes(operation: Operation) -> int:
+    if operation.name == "alloc_shared":
+        return _shared_type(operation).size_bytes
+    return scratch_bytes(operation)
+
+
+def _shared_type(alloc: Operation) -> SharedType:
+    type_ = alloc.result.type
+    assert isinstance(type_, SharedType)
+    return type_
 
 
 def _flow(
-    block: Block, last: frozenset[Operation], neighbours: dict[Operation, set[Operation]]
+    block: Block,
+    last: frozenset[Operation],
+    walk: _Walk,
+    neighbours: dict[Operation, set[Operation]],
 ) -> frozenset[Operation]:
-    """Record which exchange may directly follow which; return those that may be last."""
+    """Record which exchange may directly follow which; return those that may be last.
+
+    A tile that is no slot counts as one: it is stored once, and read behind a barrier.
+    """
     for operation in block.operations:
         if operation.name == "if":
-            branches = [_flow(region, last, neighbours) for region in operation.regions]
+            branches = [_flow(region, last, walk, neighbours) for region in operation.regions]
             last = branches[0] | branches[1]
         elif operation.regions:
             # Twice: the second time round sees what the end of the body leaves behind.
             for _ in range(2):
                 for region in operation.regions:
-                    last |= _flow(region, last, neighbours)
-        elif scratch_bytes(operation) or _is_single_tile(operation):
+                    last |= _flow(region, last, walk, neighbours)
+        elif operation in walk.sizes and (
+            operation.name != "alloc_shared" or operation in walk.singles
+        ):
             own = neighbours.setdefault(operation, set())
             for before in last - {operation}:
                 own.add(before)
                 neighbours[before].add(operation)
             last = frozenset({operation})
     return last
-
-
-def _is_single_tile(operation: Operation) -> bool:
-    if operation.name != "alloc_shared":
-        return False
-    type_ = operation.result.type
-    return isinstance(type_, SharedType) and type_.slots is None
 
 
 def _place(
@@ -221,8 +227,7 @@ def _too_large(request: _Request, span: Span, limit_bytes: int) -> KernelValueEr
 def _described(operation: Operation) -> str:
     if operation.name != "alloc_shared":
         return f"{operation.name} of a tile of shape {shape_of(operation.operands[0].type)}"
-    type_ = operation.result.type
-    assert isinstance(type_, SharedType)
+    type_ = _shared_type(operation)
     tile = f"tile of shape {type_.shape} of {type_.dtype.name}"
     return f"a {tile}" if type_.slots is None else f"a ring of {type_.slots} stages of a {tile}"
 

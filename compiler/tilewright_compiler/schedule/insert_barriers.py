@@ -23,7 +23,6 @@ from tilewright.errors import InternalCompilerError
 from tilewright_compiler.ir.builder import Builder, rewrite_module
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.schedule.accesses import Access, Accesses, SharedPlace
-from tilewright_compiler.schedule.scratch import scratch_bytes
 
 State = frozenset[Access]
 
@@ -91,7 +90,7 @@ class _Walk:
             self.early[operation] = None
         else:
             self.early.pop(operation, None)
-        if scratch_bytes(operation):
+        if self._accesses.is_exchange(operation):
             return _met(state) | {replace(access, is_write=False) for access in own}
         return state.union(own)
 
@@ -109,7 +108,7 @@ class _Walk:
     def _is_due(self, branch: Operation) -> bool:
         """Whether anything but an exchange inside a branch needs a barrier."""
         inside = (inner for inner in branch.walk() if inner in self.barriers)
-        return any(not scratch_bytes(inner) for inner in inside)
+        return any(not self._accesses.is_exchange(inner) for inner in inside)
 
     def _branches(self, branch: Operation, state: State) -> State:
         then, otherwise = (self.block(region, state) for region in branch.regions)
