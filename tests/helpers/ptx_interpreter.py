@@ -5,7 +5,8 @@ wait at the lowest one, so that diverged threads meet again; a barrier holds thr
 their CTA have come, and a shuffle demands its whole warp. `order` says which warps of a CTA may
 run ahead: running them one after another instead of in lockstep shows a missing barrier. Accesses
 outside the arguments' memory, misaligned ones and stores to shared memory beyond its size raise
-`PtxFault`. An asynchronous copy arrives when its thread waits for its group, no sooner.
+`PtxFault`. `arrival` says when asynchronous copies arrive: late, which is when their thread waits
+for their group, or early, as soon as they are started.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from helpers.ptx_arithmetic import Array
 from helpers.ptx_program import Instruction, Program, parse
 
 Order = Literal["lockstep", "ascending", "descending"]
+Arrival = Literal["late", "early"]
 WARP = 32
 _SEGMENT = 1 << 32
 _MAX_STEPS = 2_000_000
@@ -48,13 +50,14 @@ def launch(
     arguments: Sequence[Array | int | float | bool],
     shared_bytes: int = 0,
     order: Order = "lockstep",
+    arrival: Arrival = "late",
     offsets: Mapping[int, int] | None = None,
 ) -> Run:
     """Run a kernel, writing its array arguments in place.
 
     `offsets` moves the address of an argument by so many bytes from its alignment of 256.
     """
-    machine = _Machine(parse(ptx), grid, shared_bytes, order)
+    machine = _Machine(parse(ptx), grid, shared_bytes, order, arrival)
     machine.set_arguments(arguments, offsets or {})
     with np.errstate(all="ignore"):
         machine.run()
@@ -73,9 +76,14 @@ class _Copies:
 
 class _Machine:
     def __init__(
-        self, program: Program, grid: tuple[int, int, int], shared_bytes: int, order: Order
+        self,
+        program: Program,
+        grid: tuple[int, int, int],
+        shared_bytes: int,
+        order: Order,
+        arrival: Arrival,
     ) -> None:
-        self.program, self.grid, self.order = program, grid, order
+        self.program, self.grid, self.order, self.arrival = program, grid, order, arrival
         ctas = int(np.prod(grid))
         self.count = ctas * program.num_threads
         thread = np.arange(self.count)
@@ -350,7 +358,10 @@ class _Machine:
             data[reads] = self._gather(load, threads[reads], address, size)
         address = self._address(target, threads)
         self._check_aligned(instruction, address, size)
-        self.copies.append(_Copies(threads, address, data, self.groups[threads]))
+        if self.arrival == "early":
+            self._scatter(Instruction(("st", "shared"), ()), threads, address, data)
+        else:
+            self.copies.append(_Copies(threads, address, data, self.groups[threads]))
 
     def _deliver(self, threads: Array, before: Array) -> None:
         """Write what these threads copy in groups that come before the given one of each thread."""

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.dot_module import random_operand
 from helpers.emitted import run_scheduled
-from helpers.ptx_interpreter import Order
+from helpers.ptx_interpreter import Arrival, Order
 from helpers.sass import loop_with
 from helpers.tile_operation import Array
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, int64
@@ -69,7 +69,12 @@ def _signature(
 
 
 def _multiply(
-    a: Array, b: Array, signature: KernelSignature, *, order: Order = "lockstep"
+    a: Array,
+    b: Array,
+    signature: KernelSignature,
+    *,
+    order: Order = "lockstep",
+    arrival: Arrival = "late",
 ) -> Array:
     """Return a @ b by the kernel; operands lie contiguous along their unit axes."""
     constants = signature.constexprs
@@ -88,7 +93,7 @@ def _multiply(
     assert isinstance(block_m, int)
     assert isinstance(block_n, int)
     programs = -(-m // block_m) * -(-n // block_n)
-    run_scheduled(module, arguments, grid=(programs, 1, 1), order=order)
+    run_scheduled(module, arguments, grid=(programs, 1, 1), order=order, arrival=arrival)
     return c
 
 
@@ -126,12 +131,15 @@ def test_odd_sizes_with_nothing_assumed(units: tuple[str, str]) -> None:
     _assert_close(_multiply(a, b, signature), a, b)
 
 
+@pytest.mark.parametrize("arrival", ["early", "late"])
 @pytest.mark.parametrize("order", ["ascending", "descending"])
 @pytest.mark.parametrize("num_stages", [1, 2, 4])
-def test_any_number_of_stages_and_order_of_warps(num_stages: int, order: Order) -> None:
+def test_any_number_of_stages_and_order_of_events(
+    num_stages: int, order: Order, arrival: Arrival
+) -> None:
     a, b = _operands(float16, (64, 64, 112))
     signature = _signature(float16, ("k", "n"), (64, 64, 16), num_stages=num_stages)
-    _assert_close(_multiply(a, b, signature, order=order), a, b)
+    _assert_close(_multiply(a, b, signature, order=order, arrival=arrival), a, b)
 
 
 def test_a_loop_shorter_than_its_prologue() -> None:
