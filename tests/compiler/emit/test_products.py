@@ -5,6 +5,8 @@ What the machine code of the steady loop consists of stands here too: it decides
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,7 @@ from tilewright.kernels.matmul import matmul_plain
 from tilewright_compiler.backend.ptx import lower_to_ptx
 from tilewright_compiler.backend.ptxas import assemble, disassemble
 from tilewright_compiler.emit.module import emit_module
+from tilewright_compiler.ir.core import Block
 from tilewright_compiler.pipeline import schedule_signature
 from tilewright_compiler.snapshots import Snapshots
 
@@ -75,8 +78,12 @@ def _multiply(
     *,
     order: Order = "lockstep",
     arrival: Arrival = "late",
+    without: str = "",
 ) -> Array:
-    """Return a @ b by the kernel; operands lie contiguous along their unit axes."""
+    """Return a @ b by the kernel; operands lie contiguous along their unit axes.
+
+    The operations named `without` are left out of its schedule.
+    """
     constants = signature.constexprs
     (m, k), n = a.shape, b.shape[1]
     held_a = np.ascontiguousarray(a.T if constants["A_UNIT"] == "m" else a)
@@ -89,12 +96,21 @@ def _multiply(
     values |= {"a_inner": 1, "b_inner": 1, "c_column": 1}
     arguments = [arrays.get(name, values.get(name, 0)) for name, _ in signature.runtime]
     module = schedule_signature(matmul_plain, signature, snapshots=Snapshots())
+    for block in _blocks(module.kernel.body):
+        block.operations[:] = [x for x in block.operations if x.name != without]
     block_m, block_n = (constants[f"BLOCK_{axis}"] for axis in "MN")
     assert isinstance(block_m, int)
     assert isinstance(block_n, int)
     programs = -(-m // block_m) * -(-n // block_n)
     run_scheduled(module, arguments, grid=(programs, 1, 1), order=order, arrival=arrival)
     return c
+
+
+def _blocks(block: Block) -> Iterator[Block]:
+    yield block
+    for operation in block.operations:
+        for region in operation.regions:
+            yield from _blocks(region)
 
 
 def _operands(dtype: DType, shape: tuple[int, int, int]) -> tuple[Array, Array]:
@@ -140,6 +156,15 @@ def test_any_number_of_stages_and_order_of_events(
     a, b = _operands(float16, (64, 64, 112))
     signature = _signature(float16, ("k", "n"), (64, 64, 16), num_stages=num_stages)
     _assert_close(_multiply(a, b, signature, order=order, arrival=arrival), a, b)
+
+
+@pytest.mark.parametrize("without", ["barrier", "async_wait"])
+def test_what_orders_the_copies_is_needed(without: str) -> None:
+    a, b = _operands(float16, (64, 64, 112))
+    signature = _signature(float16, ("k", "n"), (64, 64, 16), num_stages=2)
+    got = _multiply(a, b, signature, order="ascending", without=without)
+    with pytest.raises(AssertionError):
+        _assert_close(got, a, b)
 
 
 def test_a_loop_shorter_than_its_prologue() -> None:
