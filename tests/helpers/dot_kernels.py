@@ -139,3 +139,90 @@ def epilogue(x, y, bias, other, out, n, k, BM: tl.constexpr, BN: tl.constexpr, B
     acc += tl.load(bias + columns)[None, :] + tl.load(other + place)
     tl.store(out + place, acc.to(tl.bfloat16))
 """
+
+# Both gradients of attention for a block of keys: four dots that read one tile in two ways.
+BACKWARD = """
+@tl.kernel(divisible=("length",))
+def backward(
+    q, k, v, do, lse, delta, dk, dv, length,
+    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr,
+):
+    rows, columns, width = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, D)
+    keys = tl.load(k + columns[:, None] * D + width[None, :])
+    values = tl.load(v + columns[:, None] * D + width[None, :])
+    dk_acc = tl.zeros((BN, D), tl.float32)
+    dv_acc = tl.zeros((BN, D), tl.float32)
+    for start in range(0, length, BM):
+        at = start + rows
+        queries = tl.load(q + at[:, None] * D + width[None, :])
+        grads = tl.load(do + at[:, None] * D + width[None, :])
+        top = tl.load(lse + at)
+        scores = tl.dot(keys, queries.T)
+        p = tl.exp(scores - top[None, :])
+        dv_acc = tl.dot(p.to(tl.bfloat16), grads, dv_acc)
+        dp = tl.dot(values, grads.T)
+        ds = p * (dp - tl.load(delta + at)[None, :])
+        dk_acc = tl.dot(ds.to(tl.bfloat16), queries, dk_acc)
+    tl.store(dk + columns[:, None] * D + width[None, :], dk_acc.to(tl.bfloat16))
+    tl.store(dv + columns[:, None] * D + width[None, :], dv_acc.to(tl.bfloat16))
+"""
+
+# A gated feed-forward layer whose hidden values are never stored.
+MLP = """
+@tl.kernel(divisible=("n",))
+def mlp(x, gate, up, down, out, n, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BK), tl.float32)
+    a = tl.load(x + rows[:, None] * BK + inner[None, :])
+    for start in range(0, n, BN):
+        at = start + columns
+        g = tl.dot(a, tl.load(gate + inner[:, None] * n + at[None, :]))
+        u = tl.dot(a, tl.load(up + inner[:, None] * n + at[None, :]))
+        h = g / (1 + tl.exp(-g)) * u
+        acc = tl.dot(h.to(tl.bfloat16), tl.load(down + at[:, None] * BK + inner[None, :]), acc)
+    tl.store(out + rows[:, None] * BK + inner[None, :], acc.to(tl.bfloat16))
+"""
+
+# Rows of x and of the result are picked by an index.
+GATHERED = """
+@tl.kernel(divisible=("k", "n"))
+def gathered(x, w, index, out, k, n, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    token = tl.load(index + rows)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, k, BK):
+        at = start + inner
+        a = tl.load(x + token[:, None] * k + at[None, :])
+        b = tl.load(w + at[:, None] * n + columns[None, :])
+        acc = tl.dot(a, b, acc)
+    tl.store(out + token[:, None] * n + columns[None, :], acc.to(tl.bfloat16))
+"""
+
+# One tile is both operands.
+GRAM = """
+@tl.kernel(divisible=("k",))
+def gram(x, out, k, BM: tl.constexpr, BK: tl.constexpr):
+    rows, inner = tl.arange(0, BM), tl.arange(0, BK)
+    acc = tl.zeros((BM, BM), tl.float32)
+    for start in range(0, k, BK):
+        a = tl.load(x + rows[:, None] * k + (start + inner)[None, :])
+        acc = tl.dot(a, a.T, acc)
+    tl.store(out + rows[:, None] * BM + rows[None, :], acc)
+"""
+
+# Linear attention: a carried accumulator is an operand, too.
+LINEAR = """
+@tl.kernel(divisible=("length",))
+def linear(q, k, v, out, length, BM: tl.constexpr, D: tl.constexpr):
+    rows, width = tl.arange(0, BM), tl.arange(0, D)
+    state = tl.zeros((D, D), tl.float32)
+    for start in range(0, length, BM):
+        at = (start + rows)[:, None] * D + width[None, :]
+        queries, keys, values = tl.load(q + at), tl.load(k + at), tl.load(v + at)
+        scores = tl.dot(queries, keys.T)
+        scores = tl.where(rows[:, None] >= rows[None, :], scores, 0.0)
+        result = tl.dot(queries, state.to(tl.bfloat16))
+        result = tl.dot(scores.to(tl.bfloat16), values, result)
+        state = tl.dot(keys.T, values, state)
+        tl.store(out + at, result.to(tl.bfloat16))
+"""

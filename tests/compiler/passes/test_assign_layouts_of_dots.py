@@ -158,6 +158,51 @@ def test_two_accumulators_meet_where_they_are(tmp_path: Path) -> None:
     assert [str(element_dtype(c.operands[0].type)) for c in outside] == ["bf16"]
 
 
+def test_gradients_of_attention_read_one_load_in_two_ways(tmp_path: Path) -> None:
+    pointers = tiles_of("q", "k", "v", "do", "dk", "dv")
+    sizes: dict[str, ConstexprValue] = {"BM": 64, "BN": 64, "D": 64, "length": "i64"}
+    module = assign(tmp_path, dot_kernels.BACKWARD, **pointers, **sizes, lse="*f32", delta="*f32")
+    conversions = loop_conversions(module)
+    assert {definition(module, c.operands[0]).name for c in conversions} == {"load"}
+    assert len({c.operands[0] for c in conversions}) == 2
+    assert len(conversions) == 4
+
+
+def test_a_fused_layer_keeps_its_hidden_values_in_registers(tmp_path: Path) -> None:
+    pointers = tiles_of("x", "gate", "up", "down", "out")
+    sizes: dict[str, ConstexprValue] = {"BM": 64, "BN": 64, "BK": 64, "n": "i64"}
+    module = assign(tmp_path, dot_kernels.MLP, **pointers, **sizes)
+    assert_converts_what_is_loaded(module, loads=3, axes=(1, 1, 1))
+
+
+def test_gathered_rows_are_loaded_coalesced_and_scattered_after_one_conversion(
+    tmp_path: Path,
+) -> None:
+    module = assign(
+        tmp_path, dot_kernels.GATHERED, **tiles_of("x", "w", "out"), **SIZES, index="*i64"
+    )
+    assert_converts_what_is_loaded(module, loads=2, axes=(1, 1))
+    (store,) = operations(module, "store")
+    assert vector_width(layout_of(store.operands[0]), 1, limit=8) == 8
+
+
+def test_a_tile_that_is_both_operands_is_loaded_once(tmp_path: Path) -> None:
+    sizes: dict[str, ConstexprValue] = {"BM": 64, "BK": 64, "k": "i64"}
+    module = assign(tmp_path, dot_kernels.GRAM, **tiles_of("x"), **sizes, out="*f32")
+    assert_converts_what_is_loaded(module, loads=2, axes=(1, 1))
+    assert len(operations(module, "load")) == 1
+
+
+def test_an_accumulator_that_is_the_second_operand_is_exchanged_in_16_bits(tmp_path: Path) -> None:
+    sizes: dict[str, ConstexprValue] = {"BM": 64, "D": 64, "length": "i64"}
+    module = assign(tmp_path, dot_kernels.LINEAR, **tiles_of("q", "k", "v", "out"), **sizes)
+    others = [
+        c for c in loop_conversions(module) if definition(module, c.operands[0]).name != "load"
+    ]
+    # The state on its way into the dot, and the result on its way out.
+    assert [str(element_dtype(c.operands[0].type)) for c in others] == ["bf16", "bf16"]
+
+
 def test_an_epilogue_happens_in_the_accumulators_layout(tmp_path: Path) -> None:
     pointers = tiles_of("x", "y", "bias", "other", "out")
     module = assign(tmp_path, dot_kernels.EPILOGUE, **pointers, **SIZES)
