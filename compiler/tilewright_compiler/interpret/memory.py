@@ -18,7 +18,8 @@ from tilewright.abi.numpy_types import from_numpy, to_numpy
 from tilewright.errors import ArgumentError, InterpreterError, OutOfBoundsError, SourceLocation
 from tilewright_compiler.interpret.numerics import Array
 
-_SLOT_BITS = 44
+# Which range an address belongs to is its bits from here on.
+SLOT_BITS = 44
 # Ranges keep the real address modulo this, so an element aligned here is aligned there.
 _ALIGNMENT = 16
 
@@ -106,7 +107,17 @@ class Memory:
 
     def share(self, left: str, right: str) -> bool:
         """Return whether two arguments lie in one range."""
-        return self._addresses[left] >> _SLOT_BITS == self._addresses[right] >> _SLOT_BITS
+        return self._addresses[left] >> SLOT_BITS == self._addresses[right] >> SLOT_BITS
+
+    def extents(self) -> dict[int, tuple[int, int]]:
+        """Return first and end address of each range by its number: an address's upper bits."""
+        return {slot: (r.start, r.end) for slot, r in enumerate(self._ranges, start=1)}
+
+    def describe(self, address: int) -> str:
+        """Return an address as bytes from the start of the arguments in its range."""
+        found = self._ranges[(address >> SLOT_BITS) - 1]
+        names = (buffer.name for buffer in found.buffers)
+        return ", ".join(f"byte {address - self._addresses[name]} of {name!r}" for name in names)
 
     def load(
         self, addresses: Array, mask: Array | None, other: Array | None, *, access: Access
@@ -151,7 +162,7 @@ class Memory:
     def _add(self, buffers: tuple[_Buffer, ...], high: int) -> None:
         low = buffers[0].low
         slot = len(self._ranges) + 1
-        start = (slot << _SLOT_BITS) + (1 << (_SLOT_BITS - 1)) + low % _ALIGNMENT
+        start = (slot << SLOT_BITS) + (1 << (SLOT_BITS - 1)) + low % _ALIGNMENT
         self._ranges.append(_Range(start, _bytes_at(low, high, buffers), buffers))
         for buffer in buffers:
             self._addresses[buffer.name] = start + buffer.first - low
@@ -175,12 +186,12 @@ class Memory:
         `programs` gives the position of each lane when the addresses are a selection of lanes.
         """
         lowest, highest = int(addresses.min()), int(addresses.max())
-        slot = lowest >> _SLOT_BITS
-        if slot == highest >> _SLOT_BITS and 0 < slot <= len(self._ranges):
+        slot = lowest >> SLOT_BITS
+        if slot == highest >> SLOT_BITS and 0 < slot <= len(self._ranges):
             found = self._ranges[slot - 1]
             if found.start <= lowest and highest + access.dtype.size_bytes <= found.end:
                 return [(slice(None), found)]
-        slots = addresses >> _SLOT_BITS
+        slots = addresses >> SLOT_BITS
         result: list[tuple[Array | slice, _Range]] = []
         outside = np.ones(addresses.shape, np.bool_)
         for index, found in enumerate(self._ranges):
@@ -198,7 +209,7 @@ class Memory:
     def _out_of_bounds(self, address: int, position: int, access: Access) -> OutOfBoundsError:
         program = access.program(position)
         head = f"kernel {access.kernel!r}, program {program}: {access.verb} of {access.dtype} "
-        slot = address >> _SLOT_BITS
+        slot = address >> SLOT_BITS
         if not 0 < slot <= len(self._ranges):
             msg = f"{head}at an address that belongs to no argument; its offset is far out of range"
             return OutOfBoundsError(_placed(msg, access))

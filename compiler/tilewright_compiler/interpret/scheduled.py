@@ -17,6 +17,7 @@ from random import Random
 
 import numpy as np
 
+from tilewright.abi.signature import Pointer
 from tilewright.errors import InternalCompilerError, InterpreterError, ScheduleError
 from tilewright_compiler.analysis.access_plan import AccessPlan
 from tilewright_compiler.interpret import tile
@@ -27,6 +28,7 @@ from tilewright_compiler.interpret.plan import may_wait
 from tilewright_compiler.interpret.warp import accesses, dot, moves
 from tilewright_compiler.interpret.warp.agreement import Agreement
 from tilewright_compiler.interpret.warp.copies import Copies
+from tilewright_compiler.interpret.warp.global_memory import GlobalTraces
 from tilewright_compiler.interpret.warp.shared_memory import SharedMemory
 from tilewright_compiler.interpret.warp.state import (
     Held,
@@ -61,13 +63,14 @@ def run(
         msg = f"kernel {module.kernel.name!r}: the checker runs no programs that wait for others"
         raise InterpreterError(msg)
     vectors = plan_accesses(module)
+    traces = GlobalTraces(memory, granule=_global_granule(module))
     numbers = list(range(prod(grid)))
     random = Random(seed)
     random.shuffle(numbers)
     with np.errstate(all="ignore"):
         for number in numbers:
             batch = Batch(module.kernel.name, grid, np.array([number]), memory)
-            _run_program(module, batch, values, vectors, random)
+            _run_program(module, batch, values, vectors, traces, random)
 
 
 def _run_program(
@@ -75,6 +78,7 @@ def _run_program(
     batch: Batch,
     values: tuple[Array, ...],
     vectors: Mapping[Operation, AccessPlan],
+    traces: GlobalTraces,
     random: Random,
 ) -> None:
     count = module.signature.num_warps
@@ -84,7 +88,8 @@ def _run_program(
         granule=_granule(module.kernel.body),
         where=where,
     )
-    program = Program(batch, count, vectors, shared, Agreement(count))
+    traces.begin(where)
+    program = Program(batch, count, vectors, shared, traces, Agreement(count))
     warps = [Warp(index, program, Copies(shared, random)) for index in range(count)]
     walks = [(warp, _walk(warp, module.kernel.body, values)) for warp in warps]
     while True:
@@ -94,6 +99,7 @@ def _run_program(
             break
         _check_meeting(program, stops)
         shared.meet()
+        traces.meet()
     for warp in warps:
         if warp.copies.under_way:
             (copy, *_) = warp.copies.under_way
@@ -118,6 +124,12 @@ def _meeting_text(meeting: Meeting) -> str:
     location = meeting.operation.location
     where = "" if location is None else f" at {location.render()}"
     return f"{meeting.operation.name} (turn {meeting.turn}){where}"
+
+
+def _global_granule(module: Module) -> int:
+    """Return the bytes of the smallest element that an argument points to."""
+    pointers = (p.dtype.size_bytes for _, p in module.signature.runtime if isinstance(p, Pointer))
+    return min(pointers, default=1)
 
 
 def _granule(body: Block) -> int:

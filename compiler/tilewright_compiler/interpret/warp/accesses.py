@@ -11,7 +11,6 @@ from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.warp.fragments import read_fragment, to_bytes, write_fragment
 from tilewright_compiler.interpret.warp.moves import Compute, Exchange
 from tilewright_compiler.interpret.warp.places import elements, offsets, owned, threads
-from tilewright_compiler.interpret.warp.shared_memory import SEVERAL
 from tilewright_compiler.interpret.warp.state import (
     Meeting,
     Phase,
@@ -20,6 +19,7 @@ from tilewright_compiler.interpret.warp.state import (
     Warp,
     layout_of,
 )
+from tilewright_compiler.interpret.warp.traces import SEVERAL
 from tilewright_compiler.interpret.warp.vectors import check_copy, check_vectors
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.types import SharedType, TileType
@@ -32,6 +32,13 @@ def _load(warp: Warp, operation: Operation) -> Array:
     access = warp.global_access(operation, "load")
     loaded = warp.program.batch.memory.load(pointer, mask, other, access=access)
     loaded = np.broadcast_to(loaded, pointer.shape)
+    where = _where(pointer, mask)
+    warp.program.traces.load(
+        pointer[where],
+        _threads(warp, pointer.shape)[where],
+        size_bytes=access.dtype.size_bytes,
+        access=warp.access(operation, operation),
+    )
     warp.agree(operation, loaded)
     return loaded
 
@@ -48,6 +55,13 @@ def _store(warp: Warp, operation: Operation) -> None:
         return
     access = warp.global_access(operation, "store")
     warp.program.batch.memory.store(pointer, value, mask, access=access)
+    where = _where(pointer, mask)
+    warp.program.traces.store(
+        pointer[where],
+        _threads(warp, pointer.shape)[where],
+        np.broadcast_to(value, pointer.shape)[where],
+        access=warp.access(operation, operation),
+    )
 
 
 def _alloc_shared(warp: Warp, operation: Operation) -> SharedTile:
@@ -141,14 +155,20 @@ def _async_copy(warp: Warp, operation: Operation) -> None:
         loaded = memory.load(pointer, mask, None, access=access)
         return to_bytes(np.broadcast_to(loaded, pointer.shape))
 
+    here = warp.access(operation, operation)
+    senders = np.broadcast_to(threads(warp.index), owner.shape)[owner]
+    where = _where(pointer, mask)
+    end = warp.program.traces.start_copy(
+        pointer[where], senders[where], size_bytes=size, access=here
+    )
     # Where threads hold replicas, each of them copies: nobody alone has waited for the bytes.
     is_alone = not (layout.free.lane or layout.free.warp)
-    by = threads(warp.index) if is_alone else np.array(SEVERAL)
     copy = warp.program.shared.start(
         tile.start + offsets(tile.type.layout)[elements(layout, warp.index)[owner]] * size,
-        np.broadcast_to(by, owner.shape)[owner],
+        senders if is_alone else np.array(SEVERAL),
         size,
         fetch=fetch,
+        end=end,
         access=warp.access(operation, tile.allocation),
     )
     warp.copies.start(copy)
@@ -175,6 +195,17 @@ def _async_wait(warp: Warp, operation: Operation) -> None:
 def _barrier(warp: Warp, operation: Operation) -> Generator[Meeting, None, None]:
     warp.copies.let_some_arrive()
     yield Meeting(operation, warp.turns[operation])
+
+
+def _where(pointer: Array, mask: Array | None) -> Array:
+    """Return which places access memory."""
+    return np.broadcast_to(np.array(True) if mask is None else mask, pointer.shape)
+
+
+def _threads(warp: Warp, shape: tuple[int, ...]) -> Array:
+    """Return the thread of each place of a tile; a scalar is accessed by the first of the warp."""
+    numbers = threads(warp.index)
+    return np.broadcast_to(numbers if len(shape) == 2 else numbers[0], shape)
 
 
 COMPUTE: Mapping[str, Compute] = MappingProxyType(

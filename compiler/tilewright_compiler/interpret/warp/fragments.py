@@ -13,8 +13,8 @@ import numpy as np
 from tilewright.abi.numpy_types import to_numpy
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.warp.places import images, threads
-from tilewright_compiler.interpret.warp.shared_memory import SEVERAL
 from tilewright_compiler.interpret.warp.state import SharedTile, Warp
+from tilewright_compiler.interpret.warp.traces import SEVERAL
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.types import PointerType, Type, element_dtype, element_type
 from tilewright_compiler.layout import gf2

@@ -14,8 +14,10 @@ from tilewright_compiler.interpret.memory import Access as GlobalAccess
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.warp.agreement import Agreement
 from tilewright_compiler.interpret.warp.copies import Copies
+from tilewright_compiler.interpret.warp.global_memory import GlobalTraces
 from tilewright_compiler.interpret.warp.places import elements
-from tilewright_compiler.interpret.warp.shared_memory import Access, SharedMemory
+from tilewright_compiler.interpret.warp.shared_memory import SharedMemory
+from tilewright_compiler.interpret.warp.traces import Access
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.ir.types import SharedType, TileType, Type, element_dtype
 from tilewright_compiler.layout.linear import LinearLayout
@@ -63,6 +65,7 @@ class Program:
     num_warps: int
     vectors: Mapping[Operation, AccessPlan]
     shared: SharedMemory
+    traces: GlobalTraces
     agreement: Agreement
 
     @property
