@@ -12,7 +12,9 @@ import pytest
 
 from helpers.staged_kernels import BLOCKS, KERNELS, arguments, optimized, types_of
 from tilewright.abi.signature import Specialization
+from tilewright.errors import ScheduleError
 from tilewright_compiler.interpret import scheduled, tile
+from tilewright_compiler.ir.builder import rewrite_module
 from tilewright_compiler.ir.core import Module, Operation
 from tilewright_compiler.ir.verifier import verify
 from tilewright_compiler.schedule.plan import schedule_module
@@ -71,6 +73,25 @@ def test_operands_of_every_width(dtype: str, tmp_path: Path) -> None:
     text = KERNELS["walking"].replace("tl.float32", "tl.int32") if dtype == "int8" else None
     module = optimized(tmp_path, text or KERNELS["walking"], types_of(values))
     check(module, values, stages=(1, 3))
+
+
+@pytest.mark.parametrize("stages", STAGES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_barrier_is_needed(name: str, stages: int, tmp_path: Path) -> None:
+    module = optimized(tmp_path, KERNELS[name], types_of(arguments(name, trips=1)))
+    result = staged(module, stages)
+    # Which iteration meets which slot depends on their number.
+    launches = [arguments(name, trips=trips) for trips in (4, 5, 3)]
+    for barrier in operations(result, "barrier"):
+
+        def without(
+            operation: Operation, _operands: object, _builder: object, left_out: Operation = barrier
+        ) -> tuple[()] | None:
+            return () if operation is left_out else None
+
+        with pytest.raises(ScheduleError):
+            for values in launches:
+                scheduled.run(rewrite_module(result, without), grid=(1, 1, 1), arguments=values)
 
 
 # The last iterations end at the largest number of the type, or the first begin at the smallest.
