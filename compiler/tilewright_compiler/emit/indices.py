@@ -52,25 +52,18 @@ class ThreadIndices:
                 self._cache[key] = self._text.value(f'llvm.icmp "eq" {masked}, {zero} : i32')
         return self._cache[key]
 
-    def linear(self, *, lane: Sequence[int], warp: Sequence[int], constant: int = 0) -> str | None:
-        """Return an i32, the xor of `constant` and the bases over the set bits of lane and warp.
-
-        None if no basis is set: then it is `constant`, the same in all threads.
-        """
+    def linear(self, *, lane: Sequence[int], warp: Sequence[int]) -> str | None:
+        """Return an i32, the xor of the bases over the set bits of lane and warp; None if 0."""
         bases = (*lane, *warp)
         if not any(bases):
             return None
-        key = ("linear", bases, constant)
+        key = ("linear", bases)
         if key not in self._cache:
             with self._text.at_top():
-                self._cache[key] = self._linear(bases, constant)
+                self._cache[key] = self._linear(bases)
         return self._cache[key]
 
-    def _linear(self, bases: tuple[int, ...], constant: int) -> str:
-        if constant:
-            thread = self.linear(lane=bases[:LANE_BITS], warp=bases[LANE_BITS:])
-            assert thread is not None, "some basis is set"
-            return add_or_xor(self._text, thread, self._text.i32(constant), disjoint=False)
+    def _linear(self, bases: tuple[int, ...]) -> str:
         pieces: list[tuple[int, str]] = []
         bit = 0
         while bit < len(bases):

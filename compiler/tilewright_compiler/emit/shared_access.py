@@ -1,9 +1,9 @@
 """Accesses of shared memory as `layout` plans them: addresses, vectors in, vectors out.
 
 An address is the tile's place, a part of the thread and a constant. The thread's part is linear and
-the same all along the kernel, so it stands at the top; a constant is an immediate of the
-instruction wherever it shares no bits with that part, and where it does, the few xors of the two
-stand at the top as well. A loop over a ring is left with one addition for each of them.
+the same all along the kernel; a constant is an immediate of the instruction wherever it shares no
+bits with that part. There are few xors of the two where it does, and LLVM takes them out of loops:
+a loop over a ring is left with one addition for each of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright_compiler.emit.indices import ThreadIndices
+from tilewright_compiler.emit.indices import ThreadIndices, add_or_xor
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import POINTER, SHARED_POINTER, dtype_text, memory_dtype
 from tilewright_compiler.emit.vectors import extract, extract_elements, insert_elements
@@ -58,11 +58,16 @@ class ThreadAddresses:
             moving |= column
         crossing = offset & moving
         if crossing not in self._made:
-            thread = self.threads.linear(lane=self.lane, warp=self.warp, constant=crossing)
-            self._made[crossing] = (
-                self.base if thread is None else moved(self.text, self.base, thread)
-            )
+            self._made[crossing] = self._based(crossing)
         return advanced(self.text, self._made[crossing], offset & ~moving)
+
+    def _based(self, crossing: int) -> str:
+        thread = self.threads.linear(lane=self.lane, warp=self.warp)
+        if thread is None:
+            return self.base
+        if crossing:
+            thread = add_or_xor(self.text, thread, self.text.i32(crossing), disjoint=False)
+        return moved(self.text, self.base, thread)
 
 
 def symbol_address(text: FunctionText, offset: int) -> str:
