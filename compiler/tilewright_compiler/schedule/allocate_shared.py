@@ -57,6 +57,20 @@ def allocate_shared(module: Module, *, limit_bytes: int = BASELINE_SHARED_BYTES)
     return result
 
 
+def find_overlap(module: Module) -> tuple[Operation, Operation] | None:
+    """Return two operations that have places, live at once and share bytes, or None."""
+    walk = _Walk()
+    walk.block(module.kernel.body)
+    seen: list[tuple[_Request, Span]] = []
+    for request in walk.requests():
+        start: int = request.operation.attributes["shared_offset"]
+        for other, (low, high) in seen:
+            if request.meets(other) and start < high and low < start + request.size:
+                return request.operation, other.operation
+        seen.append((request, (start, start + request.size)))
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class _Request:
     """Memory that an operation needs while the walk is in `first .. last`."""

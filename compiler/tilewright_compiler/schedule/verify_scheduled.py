@@ -2,8 +2,10 @@
 
 `ir.verifier` checks the IR itself. Here: every tile has a layout of the program's warps; an
 operation's tiles agree as its kind demands, so that emission never has to move data between threads
-but in `reduce` and `convert_layout`, and a dot's are those of its instruction; and whatever goes
-through shared memory has its place there.
+but in `reduce` and `convert_layout`, and a dot's are those of its instruction; whatever goes
+through shared memory has its place there, apart from what lives at the same time; and control flow
+carries tokens, but no shared memory, so that where a tile lies is plain from the text. That
+barriers stand where they must, and waits cover what they say, the schedule checker proves.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from tilewright.errors import InternalCompilerError
 from tilewright_compiler.analysis.dot_layouts import layouts_of_dot
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.printer import print_module
-from tilewright_compiler.ir.types import SharedType, TileType
+from tilewright_compiler.ir.types import SharedType, TileType, TokenType
 from tilewright_compiler.layout.convert import broadcast_sources, register_sources
 from tilewright_compiler.layout.linear import LinearLayout, log2
+from tilewright_compiler.schedule.allocate_shared import find_overlap
 from tilewright_compiler.schedule.scratch import scratch_bytes
 
+_TOKEN_USERS = ("async_wait", "for", "yield")
 _CONTROL = ("for", "while", "if", "yield", "condition", "return")  # types checked by ir.verifier
 
 
@@ -36,8 +40,13 @@ def _complaints(module: Module) -> Iterator[tuple[Operation, str]]:
     for operation in module.kernel.body.walk():
         values = (*operation.results, *_arguments(operation.regions))
         complaint = _tiles_complaint(values, warp_bits) or _operation_complaint(operation, module)
+        complaint = complaint or _carried_complaint(operation)
         if complaint is not None:
             yield operation, complaint
+    overlap = find_overlap(module)
+    if overlap is not None:
+        operation, other = overlap
+        yield operation, f"shares memory with {other.name}, which lives at the same time"
 
 
 def _arguments(regions: tuple[Block, ...]) -> Iterator[Value]:
@@ -56,6 +65,17 @@ def _tiles_complaint(values: tuple[Value, ...], warp_bits: int) -> str | None:
             return f"{value.type}: the layout is for {layout.num_warps} warps"
         if not layout.is_surjective:
             return f"{value.type}: the layout does not hold every element"
+    return None
+
+
+def _carried_complaint(operation: Operation) -> str | None:
+    """Check what control flow hands on, and where tokens go."""
+    is_control = bool(operation.regions) or operation.name in _CONTROL
+    for value in operation.operands:
+        if is_control and isinstance(value.type, SharedType):
+            return f"{value.type} is carried: only the operations that made it may say where it is"
+        if isinstance(value.type, TokenType) and operation.name not in _TOKEN_USERS:
+            return "a token is waited for or carried by a loop"
     return None
 
 

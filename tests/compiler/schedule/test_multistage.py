@@ -80,18 +80,20 @@ def test_operands_of_every_width(dtype: str, tmp_path: Path) -> None:
 def test_every_barrier_is_needed(name: str, stages: int, tmp_path: Path) -> None:
     module = optimized(tmp_path, KERNELS[name], types_of(arguments(name, trips=1)))
     result = staged(module, stages)
-    # Which iteration meets which slot depends on their number.
-    launches = [arguments(name, trips=trips) for trips in (4, 5, 3)]
     for barrier in operations(result, "barrier"):
-
-        def without(
-            operation: Operation, _operands: object, _builder: object, left_out: Operation = barrier
-        ) -> tuple[()] | None:
-            return () if operation is left_out else None
-
         with pytest.raises(ScheduleError):
-            for values in launches:
-                scheduled.run(rewrite_module(result, without), grid=(1, 1, 1), arguments=values)
+            run_without(result, barrier, name)
+
+
+def run_without(module: Module, left_out: Operation, name: str) -> None:
+    """Run a schedule without an operation: which iteration meets which slot, their number says."""
+
+    def rewrite(operation: Operation, _operands: object, _builder: object) -> tuple[()] | None:
+        return () if operation is left_out else None
+
+    for trips in (4, 5, 3, 0):
+        values = arguments(name, trips=trips)
+        scheduled.run(rewrite_module(module, rewrite), grid=(1, 1, 1), arguments=values)
 
 
 # The last iterations end at the largest number of the type, or the first begin at the smallest.

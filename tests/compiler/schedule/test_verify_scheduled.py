@@ -153,3 +153,46 @@ def test_a_consistent_kernel_passes() -> None:
 def test_violations_are_named(body: str, complaint: str) -> None:
     with pytest.raises(InternalCompilerError, match=complaint):
         check(body)
+
+
+_TILE = "shared<32x4xf32, #shared<32x4; 1,2,4,8,16,32,64>>"
+
+
+def _single(name: str, offset: int) -> str:
+    return f"  %{name} = alloc_shared {{shared_offset = {offset}}} : {_TILE}\n"
+
+
+def test_tiles_that_do_not_live_at_once_may_share_memory() -> None:
+    body = tile("t", ROWS)
+    for name in ("a", "b"):
+        body += _single(name, 0) + f"  shared_store %t, %{name}\n"
+    check(body, "attributes {shared_bytes = 512}")
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (
+            tile("t", ROWS)
+            + _single("a", 0)
+            + _single("b", 256)
+            + "  shared_store %t, %b\n  shared_store %t, %a\n",
+            "shares memory with alloc_shared",
+        ),
+        (
+            _single("a", 0) + "  %c = constant {value = true} : i1\n"
+            f"  %b = if %c : {_TILE} {{\n  yield %a\n  }} else {{\n  yield %a\n  }}\n",
+            "is carried",
+        ),
+        (
+            "  %g = async_commit : token\n  %c = constant {value = true} : i1\n"
+            "  %0 = if %c : token {\n  yield %g\n  } else {\n  yield %g\n  }\n"
+            "  async_wait %0 {pending = 0}\n  %d = convert_layout %g : token\n",
+            "a token is waited for",
+        ),
+    ],
+    ids=["overlap", "carried tile", "token elsewhere"],
+)
+def test_memory_and_tokens_that_are_not_plain_are_refused(body: str, complaint: str) -> None:
+    with pytest.raises(InternalCompilerError, match=complaint):
+        check(body, "attributes {shared_bytes = 1024}")
