@@ -74,7 +74,7 @@ def run_vector(vector: Vector, *, on_device: bool) -> tuple[Array, ...]:
 
     inputs = [array if array.ndim else array[()] for array in map(_padded, vector.inputs.values())]
     outputs = [_poisoned(result) for result in vector.results]
-    arrays = [*inputs, *outputs]
+    arrays: list[Any] = [*inputs, *outputs]
     if on_device:
         arrays = [from_numpy(a) if isinstance(a, np.ndarray) else a for a in arrays]
     _kernel(vector)[1](*arrays, **vector.constants)
@@ -162,7 +162,7 @@ def _offsets(extents: tuple[int, ...], lead: str = "") -> str:
 
 
 def _extents(array: Array) -> tuple[int, ...]:
-    return _padded(array).shape
+    return tuple(_padded(array).shape)
 
 
 def _padded(array: Array) -> Array:

@@ -67,10 +67,8 @@ def _evaluate(scope: Scope, node: ast.expr) -> Operand:
             return _name(scope, name)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
             return TupleOperand(tuple(evaluate(scope, element) for element in elements))
-        case ast.BinOp(left=left, op=op, right=right):
-            return _binary(
-                scope, BINARY_SYMBOLS[type(op)], evaluate(scope, left), evaluate(scope, right)
-            )
+        case ast.BinOp():
+            return _binary_chain(scope, node)
         case ast.UnaryOp(op=op, operand=operand):
             return _unary(scope, op, evaluate(scope, operand))
         case ast.BoolOp(op=op, values=values):
@@ -94,6 +92,20 @@ def _name(scope: Scope, name: str) -> Operand:
     if operand is not None:
         return operand
     return names.captured(scope, name)
+
+
+def _binary_chain(scope: Scope, node: ast.expr) -> Operand:
+    """Build `a + b + ...` from its innermost operation outwards: it may have any length."""
+    operations = []
+    while isinstance(node, ast.BinOp):
+        operations.append(node)
+        node = node.left
+    result = evaluate(scope, node)
+    for operation in reversed(operations):
+        with scope.at(operation):
+            right = evaluate(scope, operation.right)
+            result = _binary(scope, BINARY_SYMBOLS[type(operation.op)], result, right)
+    return result
 
 
 def _binary(scope: Scope, symbol: str, left: Operand, right: Operand) -> Operand:

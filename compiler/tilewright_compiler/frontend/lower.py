@@ -18,6 +18,7 @@ from tilewright.errors import (
     TilewrightError,
 )
 from tilewright.language.kernel import Kernel
+from tilewright.language.source import bounded_nesting
 from tilewright_compiler.frontend.names import check_names
 from tilewright_compiler.frontend.operands import (
     NONE,
@@ -46,7 +47,8 @@ def lower_kernel(kernel: Kernel, signature: KernelSignature) -> Module:
     program = Program(signature, _specialize)
     scope = Scope(program, kernel, Builder(Block()), active=(kernel,))
     try:
-        function = _lower_entry(scope)
+        with bounded_nesting(lambda: program.reached or kernel.location):
+            function = _lower_entry(scope)
     except TilewrightError:
         raise
     except Exception as error:

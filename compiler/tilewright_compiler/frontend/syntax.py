@@ -52,8 +52,12 @@ def check_syntax(scope: Scope, tree: ast.FunctionDef) -> None:
     for argument in (arguments.vararg, arguments.kwarg):
         if argument is not None:
             _refuse(scope, argument, "`*` and `**` parameters; name each parameter")
-    for statement in tree.body:
-        _check(scope, statement)
+    # Not by recursion: an expression may be a sum of thousands of terms.
+    pending: list[ast.AST] = list(reversed(tree.body))
+    while pending:
+        node = pending.pop()
+        _check(scope, node)
+        pending.extend(reversed(list(ast.iter_child_nodes(node))))
 
 
 def _check(scope: Scope, node: ast.AST) -> None:
@@ -77,8 +81,6 @@ def _check(scope: Scope, node: ast.AST) -> None:
             _refuse(scope, node, f"{type(node.value).__name__} values; use integers and floats")
         case ast.Constant() if node.value is Ellipsis:
             _refuse(scope, node, "`...`; write `:` for each axis, and `pass` for an empty body")
-    for child in ast.iter_child_nodes(node):
-        _check(scope, child)
 
 
 def _refuse(scope: Scope, node: ast.AST, reason: str) -> None:

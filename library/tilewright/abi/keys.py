@@ -31,7 +31,7 @@ Field = tuple[str, str]
 # The kinds of expression a key can hold, with the fields that carry meaning.
 _EXPRESSIONS: dict[str, tuple[str, ...]] = {
     "Attribute": ("value", "attr"),
-    "BinOp": ("left", "op", "right"),
+    "BinOp": ("left", "op", "right"),  # written by _chain
     "BoolOp": ("op", "values"),
     "Call": ("func", "args", "keywords"),
     "Compare": ("left", "ops", "comparators"),
@@ -253,7 +253,21 @@ class _Writer:
             return f"({value_text(value.value)})"
         if kind not in _EXPRESSIONS:
             raise self._refused(value)
+        if isinstance(value, ast.BinOp):
+            return self._chain(value)
         return self._node(kind, _EXPRESSIONS[kind], value)
+
+    def _chain(self, node: ast.expr) -> str:
+        """Write `a + b + ...` from its innermost operation outwards: it may have any length."""
+        operations = []
+        while isinstance(node, ast.BinOp):
+            operations.append(node)
+            node = node.left
+        text = self._value(node)
+        for operation in reversed(operations):
+            op, right = self._value(operation.op), self._value(operation.right)
+            text = f"BinOp(left={text}, op={op}, right={right})"
+        return text
 
     def _refused(self, node: ast.AST) -> KernelSyntaxError:
         kind = type(node).__name__

@@ -106,7 +106,8 @@ class Kernel:
     @cached_property
     def references(self) -> Mapping[str, Capture]:
         """Every object that the kernel names, by dotted name such as `tl.exp`, in order."""
-        return MappingProxyType(_references(self))
+        with source.bounded_nesting(lambda: self.location):
+            return MappingProxyType(_references(self))
 
     @cached_property
     def captures(self) -> Mapping[str, Capture]:
@@ -138,7 +139,8 @@ class Kernel:
     @cached_property
     def fields(self) -> tuple[keys.Field, ...]:
         """The labelled fields that make the digest, for `keys.explain_difference`."""
-        return keys.kernel_fields(_key_sources(self.closure()))
+        with source.bounded_nesting(lambda: self.location):
+            return keys.kernel_fields(_key_sources(self.closure()))
 
     @cached_property
     def digest(self) -> str:
