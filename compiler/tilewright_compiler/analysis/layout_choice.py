@@ -105,7 +105,8 @@ class _Chooser:
         for dot in (operation for operation, _ in group.given if operation.name == "dot"):
             yield self._groups.dots[dot].acc
         for feed in group.feeds:
-            yield backward(self._origin(feed.operand)[1], feed.layout)
+            if feed.is_home:
+                yield backward(self._origin(feed.operand)[1], feed.layout)
         for use in group.accesses:
             origin = self._groups.origin(use.value)
             assert origin is not None

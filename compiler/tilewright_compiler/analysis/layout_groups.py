@@ -32,7 +32,7 @@ from tilewright_compiler.analysis.dot_layouts import layouts_of_dot
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.ops import arithmetic
 from tilewright_compiler.ir.types import TileType, element_dtype
-from tilewright_compiler.layout.atoms import DotLayouts
+from tilewright_compiler.layout.atoms import FMA, DotLayouts
 from tilewright_compiler.layout.linear import LinearLayout
 
 MOVES = ("expand_dims", "broadcast", "reshape", "transpose")
@@ -52,12 +52,31 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """An operand of a dot, moved perhaps, wanted in a fixed `layout`."""
+    """Operand `index` of a dot, moved perhaps, wanted in a fixed `layout`."""
 
-    operand: Value
+    dot: Operation
+    index: int
     layout: LinearLayout
     weight: int
-    is_accumulator: bool
+
+    @property
+    def operand(self) -> Value:
+        """The operand's value."""
+        return self.dot.operands[self.index]
+
+    @property
+    def is_accumulator(self) -> bool:
+        """Whether it is what the dot adds to."""
+        return self.index == 2
+
+    @property
+    def is_home(self) -> bool:
+        """Whether what leads to the operand may be computed in its layout.
+
+        Multiply-adds want so many copies of their factors that these are best left in shared
+        memory, from which the dot reads them.
+        """
+        return self.is_accumulator or self.dot.attributes["atom"] != FMA.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,10 +419,10 @@ class _Collector:
             layouts = result.dots[operation]
             result.group_of[operation.result].given.append((operation, weight))
             wanted = (layouts.a, layouts.b, layouts.acc)
-            for operand, layout in zip(operation.operands, wanted, strict=True):
-                origin = result.origin(operand)
+            for index, layout in enumerate(wanted):
+                origin = result.origin(operation.operands[index])
                 if origin is not None:
-                    feed = Feed(operand, layout, weight, operand is operation.operands[2])
+                    feed = Feed(operation, index, layout, weight)
                     result.group_of[origin[0]].feeds.append(feed)
 
     def _store_use(self, operation: Operation, weight: int) -> AccessUse:

@@ -4,8 +4,9 @@ An operand that a `shared_load` gave becomes the shared tile it was loaded from,
 `shared_transpose` where a `transpose` stood between: reading is then part of the dot, which knows
 the instruction for it. An operand that a conversion through shared memory gave, right before the
 dot, is stored there once and stays for the dot to read: an exchange would read it back by general
-loads, and two operands would meet at two barriers. What nothing else uses is left for dead code
-elimination.
+loads, and two operands would meet at two barriers. So does one from before the dot's loop that
+would fill a thread's registers all the while: every factor of multiply-adds, of which threads want
+many copies, and long rows. What nothing else uses is left for dead code elimination.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from collections.abc import Collection, Iterable, Iterator
 
 from tilewright_compiler.ir.builder import Builder, copy_operation, rewrite_module
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
-from tilewright_compiler.ir.types import SharedType, TileType, element_dtype
+from tilewright_compiler.ir.types import SharedType, TileType, element_bytes, element_dtype
 from tilewright_compiler.layout.access import vector_width
+from tilewright_compiler.layout.atoms import FMA
 from tilewright_compiler.layout.swizzle import CHUNK_BYTES, swizzled
 from tilewright_compiler.schedule.scratch import scratch_bytes
+
+# What a thread may hold of an operand across a loop: a quarter of its registers.
+_MOST_HELD_BYTES = 256
 
 
 def place_operands(module: Module, *, stores: bool = True) -> Module:
@@ -31,26 +36,42 @@ def place_operands(module: Module, *, stores: bool = True) -> Module:
     return rewrite_module(module, _Placement(conversions))
 
 
-def _conversions(block: Block) -> Iterator[Operation]:
-    """Yield the conversions through shared memory that only dots of the same block use."""
-    definitions = {result: o for o in block.operations for result in o.results}
+def _conversions(body: Block) -> Iterator[Operation]:
+    """Yield the conversions that only dots use, and whose tiles are better read from memory."""
+    blocks = {operation: block for block in _blocks(body) for operation in block.operations}
+    definitions = {result: operation for operation in blocks for result in operation.results}
     uses: dict[Value, int] = {}
-    for operation in block.walk():
+    for operation in blocks:
         for operand in operation.operands:
             uses[operand] = uses.get(operand, 0) + 1
-    fed: dict[Operation, int] = {}
-    for operation in block.operations:
-        for region in operation.regions:
-            yield from _conversions(region)
-        if operation.name != "dot":
-            continue
-        for operand in operation.operands[:2]:
+    fed: dict[Operation, list[Operation]] = {}
+    for dot in (operation for operation in blocks if operation.name == "dot"):
+        for operand in dot.operands[:2]:
             source = definitions.get(operand)
             while source is not None and source.name == "transpose" and uses[source.result] == 1:
                 source = definitions.get(source.operands[0])
-            if source is not None and source.name == "convert_layout" and scratch_bytes(source):
-                fed[source] = fed.get(source, 0) + 1
-    yield from (o for o, count in fed.items() if count == uses[o.result])
+            if source is not None and source.name == "convert_layout":
+                fed.setdefault(source, []).append(dot)
+    for conversion, dots in fed.items():
+        if len(dots) != uses[conversion.result] or not scratch_bytes(conversion):
+            continue
+        if _is_large(conversion.result) or any(
+            dot.attributes["atom"] == FMA.name or blocks[dot] is blocks[conversion] for dot in dots
+        ):
+            yield conversion
+
+
+def _blocks(block: Block) -> Iterator[Block]:
+    yield block
+    for operation in block.operations:
+        for region in operation.regions:
+            yield from _blocks(region)
+
+
+def _is_large(value: Value) -> bool:
+    assert isinstance(value.type, TileType)
+    assert value.type.layout is not None, "only tiles with layouts are scheduled"
+    return value.type.layout.num_registers * element_bytes(value.type) > _MOST_HELD_BYTES
 
 
 class _Placement:
