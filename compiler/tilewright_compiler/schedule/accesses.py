@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from tilewright_compiler.analysis.alias import Roots, pointer_roots
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
-from tilewright_compiler.ir.types import SharedType, TileType
+from tilewright_compiler.ir.types import SharedType, TileType, element_bytes
 from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.layout.matrix_load import plan_matrix_load
 from tilewright_compiler.layout.swizzle import SharedLayout
 from tilewright_compiler.schedule.scratch import scratch_bytes
 
@@ -205,7 +206,7 @@ class Accesses:
                 for operand in operands[:2]:
                     if isinstance(operand.type, SharedType):
                         yield Access(self._tiles[operand][0], is_write=False)
-            case "reduce" | "convert_layout" if "shared_offset" in operation.attributes:
+            case "reduce" | "convert_layout" | "flip" if "shared_offset" in operation.attributes:
                 self._exchanges.add(operation)
                 start: int = operation.attributes["shared_offset"]
                 size = scratch_bytes(operation)
@@ -214,7 +215,13 @@ class Accesses:
     def _tile(self, shared: Value, tile: Value, *, is_write: bool) -> Access:
         place, offsets = self._tiles[shared]
         layout = _layout_of(tile)
-        if layout is not None and layout.is_injective:
+        # What `ldmatrix` reads, a lane addresses for others.
+        by_matrices = (
+            not is_write
+            and layout is not None
+            and plan_matrix_load(layout, offsets, size_bytes=element_bytes(tile.type)) is not None
+        )
+        if layout is not None and layout.is_injective and not by_matrices:
             place = replace(place, threads=_threads(layout, offsets))
         return Access(place, is_write)
 
