@@ -79,17 +79,18 @@ class DotConfiguration:
     num_stages: int
 
 
-# Products of 16-bit floats; 8-bit floats are multiplied as such.
+# Products of 16-bit floats, and of 8-bit floats, which are multiplied as such.
 MATMUL_16 = (
     DotConfiguration(128, 128, 32, 4, 4),
     DotConfiguration(64, 64, 64, 4, 4),
     DotConfiguration(16, 128, 64, 4, 4),
 )
+MATMUL_8_FLOAT = (DotConfiguration(128, 128, 64, 8, 3),)
 MATMUL_FAST: dict[tuple[DType, str], tuple[DotConfiguration, ...]] = {
     (float16, "ieee"): MATMUL_16,
     (bfloat16, "ieee"): MATMUL_16,
-    (float8e4nv, "ieee"): MATMUL_16[:1],
-    (float8e5, "ieee"): MATMUL_16[:1],
+    (float8e4nv, "ieee"): MATMUL_8_FLOAT,
+    (float8e5, "ieee"): MATMUL_8_FLOAT,
     (float32, "ieee"): (DotConfiguration(128, 128, 16, 8, 3), DotConfiguration(32, 64, 16, 4, 3)),
     (float32, "tf32"): (DotConfiguration(128, 128, 32, 8, 3), DotConfiguration(32, 64, 32, 4, 3)),
     (float32, "tf32x3"): (DotConfiguration(64, 128, 32, 8, 3),),
@@ -136,27 +137,34 @@ def matmul_configuration(
     return min(MATMUL_FAST[dtype, precision], key=cost)
 
 
-# Attention by the extent to which heads are padded: queries, keys and the head of one step.
+# Attention by the extent to which heads are padded: queries, keys and elements of a head.
 ATTENTION_16: dict[int, DotConfiguration] = {
-    16: DotConfiguration(128, 64, 16, 4, 3),
-    32: DotConfiguration(128, 64, 32, 4, 3),
-    64: DotConfiguration(128, 64, 64, 4, 3),
+    16: DotConfiguration(64, 64, 16, 4, 3),
+    32: DotConfiguration(64, 64, 32, 4, 3),
+    64: DotConfiguration(64, 64, 64, 4, 3),
     128: DotConfiguration(128, 64, 128, 8, 2),
-    256: DotConfiguration(64, 32, 256, 4, 2),
+    256: DotConfiguration(64, 32, 256, 8, 2),
 }
-ATTENTION_32: dict[int, DotConfiguration] = {
-    16: DotConfiguration(64, 32, 16, 4, 3),
-    32: DotConfiguration(64, 32, 32, 4, 3),
+ATTENTION_16_GENERAL: dict[int, DotConfiguration] = {
+    16: DotConfiguration(64, 32, 16, 4, 2),
+    32: DotConfiguration(64, 32, 32, 4, 2),
     64: DotConfiguration(64, 32, 64, 4, 2),
     128: DotConfiguration(64, 32, 128, 8, 2),
     256: DotConfiguration(32, 16, 256, 8, 2),
 }
+# The parts of f32 take twice the registers, which wider heads do not leave.
+ATTENTION_32: dict[int, DotConfiguration] = {
+    16: DotConfiguration(64, 32, 16, 4, 2),
+    32: DotConfiguration(64, 32, 32, 4, 2),
+    64: DotConfiguration(64, 32, 64, 8, 2),
+    128: DotConfiguration(32, 16, 128, 8, 2),
+}
 
 
-def attention_configuration(dim: int, dtype: DType) -> DotConfiguration | None:
-    """Return the configuration for heads of that extent, None where they are too wide."""
-    table = ATTENTION_32 if dtype == float32 else ATTENTION_16
-    return next((table[padded] for padded in table if dim <= padded), None)
+def attention_configuration(dim: int, dtype: DType, *, fast: bool) -> DotConfiguration:
+    """Return the configuration for heads of that extent, which the table must reach."""
+    table = ATTENTION_32 if dtype == float32 else ATTENTION_16 if fast else ATTENTION_16_GENERAL
+    return next(table[padded] for padded in table if dim <= padded)
 
 
 # Convolutions: pixels, filters, channels of one step.
