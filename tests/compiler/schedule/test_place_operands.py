@@ -16,7 +16,6 @@ from tilewright_compiler.ir.types import SharedType
 from tilewright_compiler.passes import optimize
 from tilewright_compiler.schedule.plan import schedule_module
 
-
 DTYPES = {"bf16": "tl.bfloat16", "f16": "tl.float16", "f32": "tl.float32"}
 
 
