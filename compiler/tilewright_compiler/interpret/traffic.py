@@ -18,7 +18,8 @@ from tilewright_compiler.ir.core import Block, Module, Operation
 from tilewright_compiler.ir.types import SharedType, TileType, element_bytes, shape_of
 from tilewright_compiler.layout import banks
 from tilewright_compiler.layout.atoms import ATOMS, dot_layouts
-from tilewright_compiler.layout.convert import plan_conversion
+from tilewright_compiler.layout.convert import Conversion, plan_conversion
+from tilewright_compiler.layout.flip import plan_flip
 from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.layout.matrix_load import MatrixLoad
 from tilewright_compiler.layout.reduce import plan_reduce
@@ -81,6 +82,8 @@ def _accesses(
     match operation.name:
         case "convert_layout":
             yield from _conversion(operation)
+        case "flip":
+            yield from _flip(operation)
         case "reduce":
             yield from _reduction(operation)
         case "shared_load":
@@ -105,10 +108,18 @@ def _accesses(
 def _conversion(operation: Operation) -> Iterator[Access]:
     source, target = operation.operands[0].type, operation.result.type
     size = element_bytes(source)
-    plan = plan_conversion(layout_of(source), layout_of(target), size_bytes=size)
+    yield from _exchange(plan_conversion(layout_of(source), layout_of(target), size_bytes=size))
+
+
+def _flip(operation: Operation) -> Iterator[Access]:
+    type_, axis = operation.result.type, operation.attributes["axis"]
+    yield from _exchange(plan_flip(layout_of(type_), axis, size_bytes=element_bytes(type_)))
+
+
+def _exchange(plan: Conversion) -> Iterator[Access]:
     if isinstance(plan, SharedExchange):
-        yield _vectors("write", plan.write, size)
-        yield _vectors("read", plan.read, size)
+        yield _vectors("write", plan.write, plan.size_bytes)
+        yield _vectors("read", plan.read, plan.size_bytes)
 
 
 def _reduction(operation: Operation) -> Iterator[Access]:

@@ -16,7 +16,7 @@ from tilewright_compiler.ir.types import element_dtype
 
 # These read or exchange, so that running them where the iteration does not exist is wrong or slow;
 # integer division by zero is not defined.
-_GUARDED = ("load", "convert_layout", "reduce", "div", "rem")
+_GUARDED = ("load", "convert_layout", "flip", "reduce", "div", "rem")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.types import TileType, element_bytes
 from tilewright_compiler.layout.convert import plan_conversion
+from tilewright_compiler.layout.flip import plan_flip
 from tilewright_compiler.layout.reduce import plan_reduce
 
 
@@ -13,15 +14,19 @@ def scratch_bytes(operation: Operation) -> int:
 
     It writes there, lets all warps meet, and reads.
     """
-    if operation.name not in ("reduce", "convert_layout"):
+    if operation.name not in ("reduce", "convert_layout", "flip"):
         return 0
     source, target = operation.operands[0].type, operation.results[0].type
     assert isinstance(source, TileType)
     assert source.layout is not None
     size_bytes = element_bytes(source)
+    axis: int
     if operation.name == "reduce":
-        axis: int = operation.attributes["axis"]
+        axis = operation.attributes["axis"]
         return plan_reduce(source.layout, axis, size_bytes=size_bytes).scratch_bytes
+    if operation.name == "flip":
+        axis = operation.attributes["axis"]
+        return plan_flip(source.layout, axis, size_bytes=size_bytes).scratch_bytes
     assert isinstance(target, TileType)
     assert target.layout is not None
     return plan_conversion(source.layout, target.layout, size_bytes=size_bytes).scratch_bytes

@@ -2,7 +2,7 @@
 
 `ir.verifier` checks the IR itself. Here: every tile has a layout of the program's warps; an
 operation's tiles agree as its kind demands, so that emission never has to move data between threads
-but in `reduce` and `convert_layout`, and a dot's are those of its instruction; whatever goes
+but in `reduce`, `flip` and `convert_layout`, and a dot's are those of its instruction; whatever goes
 through shared memory has its place there, apart from what lives at the same time; and control flow
 carries tokens, but no shared memory, so that where a tile lies is plain from the text. That
 barriers stand where they must, and waits cover what they say, the schedule checker proves.
@@ -97,7 +97,9 @@ def _operation_complaint(operation: Operation, module: Module) -> str | None:
         return _reduce_complaint(operation, layouts) or _scratch_complaint(operation, module)
     if operation.name in ("expand_dims", "reshape", "transpose", "broadcast"):
         return _move_complaint(operation, *layouts)
-    return None if len(set(layouts)) == 1 else "tiles of one operation have one layout"
+    if len(set(layouts)) > 1:
+        return "tiles of one operation have one layout"
+    return _scratch_complaint(operation, module) if operation.name == "flip" else None
 
 
 def _reduce_complaint(operation: Operation, layouts: list[LinearLayout]) -> str | None:

@@ -24,6 +24,8 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "ravel", "dot", "load", "store", "sum", "max", "min", "where", "maximum", "minimum", "clamp",
         "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf",
         "sigmoid", "floor", "ceil", "fma", "fdiv",
+        "broadcast", "unsqueeze", "squeeze", "view", "permute", "join", "split", "interleave",
+        "cat", "flip",
     }  # fmt: skip
 
 
@@ -140,7 +142,11 @@ def _set_other(target: tl.constexpr) -> None:
 
 def test_signatures_are_plain_enough_to_be_compared() -> None:
     # The compiler registers an implementation for each and compares parameter names.
-    kinds = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+    kinds = {
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+        inspect.Parameter.VAR_POSITIONAL,
+    }
     functions: list[Callable[..., object]] = list(FUNCTIONS.values())
     for function in functions:
         assert {p.kind for p in inspect.signature(function).parameters.values()} <= kinds

@@ -1,4 +1,4 @@
-"""Tiles from nothing, changes of shape, and the plans of `layout.convert` and `layout.reduce`.
+"""Tiles from nothing, changes of shape, and the plans of `layout.convert`, `flip` and `reduce`.
 
 This executes what the docstrings of the plans say, for one warp. Plans that go through shared
 memory write their part, pause until all warps have, and read.
@@ -20,6 +20,7 @@ from tilewright_compiler.interpret.warp.state import Held, Meeting, Warp, layout
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.types import TileType, element_bytes, element_dtype
 from tilewright_compiler.layout.convert import (
+    Conversion,
     Identity,
     LaneSelect,
     RegisterMove,
@@ -28,6 +29,7 @@ from tilewright_compiler.layout.convert import (
     plan_conversion,
     register_sources,
 )
+from tilewright_compiler.layout.flip import plan_flip
 from tilewright_compiler.layout.linear import NUM_LANES, LinearLayout
 from tilewright_compiler.layout.reduce import combine_order, plan_reduce
 from tilewright_compiler.layout.shared import SharedExchange
@@ -66,9 +68,22 @@ def _broadcast(warp: Warp, operation: Operation) -> Array:
 
 def _convert_layout(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]:
     (operand,) = operation.operands
-    values = warp.array(operand)
     source, target = _layouts(operation)
     plan = plan_conversion(source, target, size_bytes=element_bytes(operand.type))
+    return (yield from _carried_out(warp, operation, plan))
+
+
+def _flip(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]:
+    type_ = operation.result.type
+    axis: int = operation.attributes["axis"]
+    plan = plan_flip(layout_of(type_), axis, size_bytes=element_bytes(type_))
+    return (yield from _carried_out(warp, operation, plan))
+
+
+def _carried_out(
+    warp: Warp, operation: Operation, plan: Conversion
+) -> Generator[Meeting, None, Array]:
+    values = warp.array(operation.operands[0])
     match plan:
         case Identity():
             result = values
@@ -185,5 +200,5 @@ COMPUTE: Mapping[str, Compute] = MappingProxyType(
     }
 )
 EXCHANGES: Mapping[str, Exchange] = MappingProxyType(
-    {"convert_layout": _convert_layout, "reduce": _reduce}
+    {"convert_layout": _convert_layout, "flip": _flip, "reduce": _reduce}
 )
