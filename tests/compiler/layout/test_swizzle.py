@@ -11,10 +11,22 @@ from hypothesis import strategies as st
 
 from helpers.layouts import shapes
 from tilewright.errors import InternalCompilerError
+from tilewright_compiler.layout.atoms import (
+    FMA,
+    MMA_8,
+    MMA_16,
+    MMA_F64,
+    MMA_TF32,
+    Atom,
+    dot_layouts,
+)
 from tilewright_compiler.layout.linear import flatten, unflatten
+from tilewright_compiler.layout.matrix_load import plan_matrix_load
+from tilewright_compiler.layout.shared_access import plan_shared_access
 from tilewright_compiler.layout.swizzle import CHUNK_BYTES, SharedLayout, swizzled
 
 SIZES = [1, 2, 4, 8]
+OPERANDS = {MMA_16: 2, MMA_TF32: 4, MMA_8: 1, MMA_F64: 8, FMA: 4}  # bytes of an element
 TILES = [(rows, columns) for rows in (8, 16, 32, 64, 256) for columns in (1, 4, 16, 32, 64, 256)]
 
 
@@ -86,6 +98,25 @@ def test_vectors_of_multiply_adds_across_rows_are_read_without_conflicts() -> No
         layout = swizzled((rows, columns), (1, 0), size_bytes=4)
         read = places(layout, [(4 * lane, 0) for lane in range(8)])
         assert len({offset // 4 % 8 for offset in read}) == 8, (rows, columns)
+
+
+@pytest.mark.parametrize(("atom", "size_bytes"), list(OPERANDS.items()), ids=str)
+@pytest.mark.parametrize("order", [(1, 0), (0, 1)], ids=["rows", "columns"])
+def test_a_dot_reads_its_operands_without_conflicts(
+    atom: Atom, size_bytes: int, order: tuple[int, int]
+) -> None:
+    """As `emit` reads them: with `ldmatrix` where that can, else with the widest plain accesses."""
+    extents = product((32, 128), (8, 16, 64, 128), (atom.k, 32, 128))
+    for (m, n, k), warps in product(extents, ((1, 1), (2, 1), (1, 2))):
+        if k < atom.k or n < warps[1] * atom.n:
+            continue
+        layouts = dot_layouts(atom, shape=(m, n, k), warps=warps, num_warps=2)
+        for layout in (layouts.a, layouts.b):
+            shared = swizzled(layout.shape, order, size_bytes=size_bytes)
+            plan = plan_matrix_load(layout, shared, size_bytes=size_bytes) or plan_shared_access(
+                layout, shared, size_bytes=size_bytes
+            )
+            assert plan.conflict_ways(size_bytes=size_bytes) == 1, (m, n, k, warps, layout)
 
 
 @pytest.mark.parametrize("size_bytes", SIZES)
