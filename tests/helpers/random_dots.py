@@ -242,7 +242,8 @@ class _Kernel:
         offset = self.binary("add", rows, self.lanes(extents, 1))
         offset = self.binary("add", offset, self.full(self.stored, offset))
         out = self.body.arguments[2]
-        base = self.builder.value("splat", (out,), TileType(extents, out.type))
+        pointers = TileType(extents, PointerType(element_dtype(out.type)))
+        base = self.builder.value("splat", (out,), pointers)
         pointer = self.builder.value("addptr", (base, offset), base.type)
         self.builder.create("store", (pointer, value), cache="", eviction="")
         self.stored += extents[0] * extents[1]
@@ -268,11 +269,17 @@ class _Kernel:
             a = self.operand("x", (m, k), k_axis=1, start=start)
             b = self.operand("y", (k, n), k_axis=0, start=start)
             total = carried[0]
+            bias = None
+            if self.pick(True, False, False):  # a load that reaches no dot
+                bias = self.cast(self.operand("y", (m, n), k_axis=1, start=start), acc.dtype)
             if not is_chained and self.pick(True, True, False):
                 total = product = self.dot(a, b, total)
             else:
                 zero = self.full(0, TileType((m, n), acc))
-                product = self.clamp(self.dot(a, b, zero))
+                product = self.dot(a, b, zero)
+                if bias is not None:
+                    product = self.binary("add", product, bias)
+                product = self.clamp(product)
                 if is_chained:
                     c = self.operand("y", (n, d), k_axis=0, start=start)
                     total = self.dot(self.cast(product, self.dtype), c, total)
@@ -281,7 +288,8 @@ class _Kernel:
             results = [total]
             for line in carried[1:]:
                 kind = str(self.pick("max", "sum"))
-                found = self.reduce(self.clamp(product), 1, kind)
+                rows = product if bias is None else self.binary("max", product, bias)
+                found = self.reduce(self.clamp(rows), 1, kind)
                 line = self.clamp(self.binary("max", line, found))
                 results.append(line)
                 if self.pick(True, False):
