@@ -176,6 +176,90 @@ def row_sum(x, out, last, pitch, BM: tl.constexpr, BN: tl.constexpr, BK: tl.cons
     tl.store(out + rows, tl.sum(total, 1))
 """
 
+NESTED = """
+@tl.kernel(divisible=("pitch",))
+def nested(x, y, bias, out, outer, last, pitch, BM: tl.constexpr, BN: tl.constexpr,
+           BK: tl.constexpr):
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for turn in tl.range(0, outer, num_stages=3):
+        shift = tl.load(bias + (turn + rows[:, None]) * pitch + columns[None, :])
+        for start in range(0, last, BK):
+            depth = start + inner
+            a = tl.load(x + (rows + turn)[:, None] * pitch + depth[None, :])
+            b = tl.load(y + depth[:, None] * pitch + columns[None, :])
+            acc = tl.dot(a, b, acc)
+        acc += shift
+    tl.store(out + rows[:, None] * BN + columns[None, :], acc)
+"""
+
+BRANCHES = """
+@tl.kernel(divisible=("pitch",))
+def branches(x, y, out, last, pitch, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    if last > 16:
+        for start in range(0, last, BK):
+            depth = start + inner
+            at = depth
+            if start == 32:
+                at = depth - 16
+            a = tl.load(x + rows[:, None] * pitch + at[None, :])
+            b = tl.load(y + depth[:, None] * pitch + columns[None, :])
+            if start != 16:
+                acc = tl.dot(a, b, acc)
+            acc += tl.sum(a.to(tl.float32), 1)[:, None]
+    tl.store(out + rows[:, None] * BN + columns[None, :], acc)
+"""
+
+SCALED = """
+@tl.kernel(divisible=("pitch",))
+def scaled(x, y, bias, flags, out, last, pitch, BM: tl.constexpr, BN: tl.constexpr,
+           BK: tl.constexpr):
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, last, BK):
+        depth = start + inner
+        a = tl.load(x + rows[:, None] * pitch + depth[None, :])
+        scale = tl.load(bias + depth)
+        keep = tl.load(flags + rows[:, None] * pitch + depth[None, :])
+        a = tl.where(keep, (a.to(tl.float32) * scale[None, :]).to(x.dtype), a)
+        b = tl.load(y + depth[:, None] * pitch + columns[None, :])
+        acc = tl.dot(a, b, acc)
+    tl.store(out + rows[:, None] * BN + columns[None, :], acc)
+"""
+
+DEPENDENT = """
+@tl.kernel(divisible=("pitch",))
+def dependent(x, y, out, last, pitch, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    at = 0
+    for start in range(0, last, BK):
+        depth = start + inner
+        a = tl.load(x + rows[:, None] * pitch + depth[None, :])
+        b = tl.load(y + (at + inner)[:, None] * pitch + columns[None, :])
+        acc = tl.dot(a, b, acc)
+        at = tl.max(tl.max(acc, 1), 0).to(tl.int64) & 63
+    tl.store(out + rows[:, None] * BN + columns[None, :], acc)
+"""
+
+WAITING = """
+@tl.kernel(divisible=("pitch",))
+def waiting(x, y, out, last, pitch, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    turn = 0
+    while turn < 3:
+        for start in range(0, last, BK):
+            depth = start + inner
+            a = tl.load(x + rows[:, None] * pitch + depth[None, :])
+            b = tl.load(y + (turn + depth)[:, None] * pitch + columns[None, :])
+            acc = tl.dot(a, b, acc)
+        turn += 1
+    tl.store(out + rows[:, None] * BN + columns[None, :], acc)
+"""
+
 KERNELS = {
     "product": PRODUCT,
     "walking": WALKING,
@@ -187,6 +271,11 @@ KERNELS = {
     "gated": GATED,
     "storing": STORING,
     "row_sum": ROW_SUM,
+    "nested": NESTED,
+    "branches": BRANCHES,
+    "scaled": SCALED,
+    "dependent": DEPENDENT,
+    "waiting": WAITING,
 }
 
 # BM is also the rows that `attention` looks at, BK also its width.
@@ -218,7 +307,11 @@ def arguments(name: str, *, trips: int, tail: int = 0, dtype: str = "bfloat16") 
     step = BLOCKS["BN"] if name in ("attention", "row_sum") else BLOCKS["BK"]
     assert isinstance(step, int)
     last = max(0, trips * step - tail)
-    common = {"x": matrix(-2, 3), "y": matrix(-2, 3), "out": np.full(4 * 32 * 32, -7, np.float32)}
+    common: Arguments = {
+        "x": matrix(-2, 3),
+        "y": matrix(-2, 3),
+        "out": np.full(4 * 32 * 32, -7, np.float32),
+    }
     indices = rng.permutation(trips + 1).astype(np.int64)
     match name:
         case "product":
@@ -236,6 +329,10 @@ def arguments(name: str, *, trips: int, tail: int = 0, dtype: str = "bfloat16") 
             return {**common, "indices": indices, "last": last, "pitch": _PITCH}
         case "row_sum":
             common.pop("y")
+        case "nested":
+            common |= {"bias": matrix(0, 9, np.float32), "outer": trips}
+        case "scaled":
+            common |= {"bias": matrix(0, 3, np.float32), "flags": matrix(0, 2, np.bool_)}
     return {**common, "last": last, "pitch": _PITCH}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.staged_kernels import BLOCKS, KERNELS, arguments, optimized, types_of
+from helpers.staged_kernels import BLOCKS, KERNELS, Arguments, arguments, optimized, types_of
 from tilewright.abi.signature import Specialization
 from tilewright.errors import ScheduleError
 from tilewright_compiler.interpret import scheduled, tile
@@ -42,15 +42,17 @@ def direct(loop: Operation) -> list[str]:
     return [operation.name for operation in loop.regions[0].operations]
 
 
-def check(module: Module, values: dict[str, Any], *, stages: tuple[int, ...] = STAGES) -> None:
+def check(module: Module, *launches: Arguments, stages: tuple[int, ...] = STAGES) -> None:
     """Run every schedule under the checker; each must leave what the interpreter does."""
-    grid = (3 if "tiles" in values else 1, 1, 1)
-    expected = copy.deepcopy(values)
-    tile.run(module, grid=grid, arguments=expected)
-    for count in stages:
-        got = copy.deepcopy(values)
-        scheduled.run(staged(module, count), grid=grid, arguments=got, seed=count)
-        np.testing.assert_array_equal(got["out"], expected["out"], err_msg=f"{count} stages")
+    schedules = {count: staged(module, count) for count in stages}
+    for values in launches:
+        grid = (3 if "tiles" in values else 1, 1, 1)
+        expected = copy.deepcopy(values)
+        tile.run(module, grid=grid, arguments=expected)
+        for count, schedule in schedules.items():
+            got = copy.deepcopy(values)
+            scheduled.run(schedule, grid=grid, arguments=got, seed=count)
+            np.testing.assert_array_equal(got["out"], expected["out"], err_msg=f"{count} stages")
 
 
 @pytest.mark.parametrize("specialization", ["fast", "general"])
@@ -61,8 +63,10 @@ def test_every_number_of_stages_gives_equal_bits(
     types = types_of(arguments(name, trips=1))
     module = optimized(tmp_path, KERNELS[name], types, specialization=specialization)
     ragged = name in ("product", "gather", "attention", "row_sum")
-    for trips in (0, 1, 2, 5):
-        check(module, arguments(name, trips=trips, tail=3 if ragged and trips else 0))
+    launches = [
+        arguments(name, trips=trips, tail=3 if ragged and trips else 0) for trips in (0, 1, 2, 5)
+    ]
+    check(module, *launches)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float8_e4m3fn"])
