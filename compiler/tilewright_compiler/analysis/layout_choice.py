@@ -139,8 +139,9 @@ class _Chooser:
         total = 0
         for use in group.accesses:
             _, chain = self._origin(use.value)
-            is_streamed = group.is_streamed
-            total += use.weight * self._best_access(use, forward(chain, layout), is_streamed)[0]
+            natural = forward(chain, layout)
+            cost, _ = self._best_access(use, natural, is_streamed=group.is_streamed)
+            total += use.weight * cost
         for operation, weight in group.reductions:
             _, chain = self._origin(operation.operands[0])
             total += weight * self._reduce_cost(operation, forward(chain, layout))
@@ -182,7 +183,7 @@ class _Chooser:
         return cost
 
     def _best_access(
-        self, use: AccessUse, natural: LinearLayout, is_streamed: bool
+        self, use: AccessUse, natural: LinearLayout, *, is_streamed: bool
     ) -> tuple[int, LinearLayout]:
         """Return the cheapest way to load or store where the group gives layout `natural`."""
         best = (use.access.cost(natural), natural)
@@ -206,7 +207,8 @@ class _Chooser:
         for group in self._groups.groups:
             for use in group.accesses:
                 natural = forward(self._origin(use.value)[1], self._layouts[group])
-                yield use.operation, self._best_access(use, natural, group.is_streamed)[1]
+                _, layout = self._best_access(use, natural, is_streamed=group.is_streamed)
+                yield use.operation, layout
         for store in self._groups.stores:
             if self._groups.origin(store.value) is None:  # cheap: as the pointer likes it
                 yield store.operation, self._preferred(store.access)[0]
