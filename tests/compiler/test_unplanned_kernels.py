@@ -35,7 +35,7 @@ class Case:
     """A kernel with the extents of its arrays, its tiles, and what it computes, in f64.
 
     `arrays` gives the shape of each array by extents, the output last. Sizes are odd along an axis
-    that the kernel does not need divisible. `loops` with dots stand one in the other if `is_nested`.
+    that the kernel does not need divisible. `loops` with dots are nested if `is_nested`.
     """
 
     kernel: Kernel

@@ -15,14 +15,15 @@ from tilewright.tensor.arrays import (
     batched,
     check_same_dtype,
     dtype_of,
+    is_fast,
     output,
     strides_of,
 )
-from tilewright.tensor.configurations import ATTENTION_16, attention_configuration
+from tilewright.tensor.configurations import ATTENTION_16, ATTENTION_32, attention_configuration
 from tilewright.tensor.products import check_choice, precision_of
 from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
 
-PRECISIONS = ("ieee", "tf32")
+PRECISIONS = ("tf32x3", "tf32")
 
 
 def attention(
@@ -33,7 +34,7 @@ def attention(
     bias: object | None = None,
     causal: bool = False,
     scale: float | None = None,
-    input_precision: str = "ieee",
+    input_precision: str = "tf32x3",
     lse: object | None = None,
     out: object | None = None,
 ) -> Array:
@@ -41,12 +42,13 @@ def attention(
 
     `q` is `[..., H, Q, D]`, `k` and `v` are `[..., G, K, D]` with H a multiple of G: consecutive
     H / G heads of `q` share one of `k` and `v` (grouped-query attention). Leading axes are equal.
-    `bias` broadcasts to `[..., H, Q, K]`; all have one dtype, f32, f16 or bf16, and any strides, D
-    is at most 256 and `scale` is 1 / sqrt(D) unless given. With `causal` query i sees key j if
-    `j - i <= K - Q`: the last query sees the last key. A query that sees no key gives 0.
+    `bias` broadcasts to `[..., H, Q, K]`; all have one dtype, f32, f16 or bf16, and any strides. D
+    is at most 256, or 128 in f32, and `scale` is 1 / sqrt(D) unless given. With `causal` query i
+    sees key j if `j - i <= K - Q`: the last query sees the last key. A query that sees no key gives
+    0.
     `lse`, f32 `[..., H, Q]` with a contiguous last axis, receives the natural logarithm of the sum
     of exponentials, -inf where no key is seen. `input_precision` is what becomes of f32 operands,
-    "ieee" or "tf32". See `reference.attention`.
+    "tf32x3" or "tf32", see `tl.dot`. See `reference.attention`.
     """
     query, key, value = as_array(q, name="q"), as_array(k, name="k"), as_array(v, name="v")
     arrays = {"q": query, "k": key, "v": value}
@@ -59,9 +61,9 @@ def attention(
     check_choice("input_precision", input_precision, PRECISIONS)
     *batch, heads, queries, dim = _check_shapes(query.shape, key.shape, value.shape)
     keys = key.shape[-2]
-    configuration = attention_configuration(dim, dtype_of(query))
-    if configuration is None:
-        msg = f"heads have {dim} elements; attention takes up to {max(ATTENTION_16)}"
+    widest = max(ATTENTION_32 if dtype_of(query) == float32 else ATTENTION_16)
+    if dim > widest:
+        msg = f"heads have {dim} elements; attention of {dtype_of(query)} takes up to {widest}"
         raise ArgumentError(msg)
     if heads > GRID_HEIGHT:
         msg = f"q has {heads} heads; attention takes up to {GRID_HEIGHT}"
@@ -92,10 +94,13 @@ def attention(
             for walk, outer in zip(walks, space.strides, strict=True)
             for stride in (*outer, *walk.strides[len(batch) :])
         ]
+        integers = (*numbers, *strides[:-1])  # rows of the sums lie next to each other
+        configuration = attention_configuration(
+            dim, dtype_of(query), fast=is_fast(kernel, pointers, integers)
+        )
         kernel[(-(-queries // configuration.block_m), heads, space.sizes[0])](
             *pointers,
-            *numbers,
-            *strides[:-1],  # rows of the sums lie next to each other
+            *integers,
             *options,
             PRECISION=precision_of(dtype_of(query), input_precision),
             BLOCK_M=configuration.block_m,

@@ -168,8 +168,11 @@ def attention_configuration(dim: int, dtype: DType, *, fast: bool) -> DotConfigu
 
 
 # Convolutions: pixels, filters, channels of one step.
-CONVOLUTION_16 = (DotConfiguration(128, 128, 32, 4, 4), DotConfiguration(128, 64, 32, 4, 4))
-CONVOLUTION_32 = (DotConfiguration(128, 64, 32, 8, 3),)
+CONVOLUTION_16: tuple[DotConfiguration, ...] = (
+    DotConfiguration(128, 128, 32, 4, 4),
+    DotConfiguration(128, 64, 32, 4, 4),
+)
+CONVOLUTION_32: tuple[DotConfiguration, ...] = (DotConfiguration(128, 64, 32, 8, 3),)
 CONVOLUTION_GENERAL = DotConfiguration(64, 64, 16, 4, 2)
 
 

@@ -7,37 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tilewright.language as tl
 from tilewright.abi.dtypes import float32, int64
-from tilewright.abi.signature import PointerFact, ScalarFact, specialize
+from tilewright.abi.signature import Fact, PointerFact, ScalarFact, specialize
 from tilewright.errors import ArgumentError
+from tilewright.kernels.reduce import sum_rows
 from tilewright.tensor.arrays import GRID_HEIGHT, Operand, batched, is_fast, output
 from tilewright.tensor.configurations import DotConfiguration
 from tilewright.tensor.products import check_choice, count_tiles
 
-
-@tl.kernel(divisible=("n", "row"), unit=("column",))
-def strided(x, out, n, row, column, scale):
-    tl.store(out + n * row, tl.load(x + column) * scale)
-
-
 INTEGERS = st.sampled_from([0, 1, 8, 16, -32, 2**31 - 16, 2**31, -(2**31), 2**40])
 
 
-@given(offset=st.integers(0, 5), n=INTEGERS, row=INTEGERS, column=INTEGERS)
-def test_the_form_is_that_of_the_launch(offset: int, n: int, row: int, column: int) -> None:
+@given(offset=st.integers(0, 5), integers=st.lists(INTEGERS, min_size=8, max_size=8))
+def test_the_form_is_that_of_the_launch(offset: int, integers: list[int]) -> None:
     memory = np.zeros(64, np.float32)
-    x, out = memory[offset:], memory[32:]
-    facts = {
-        "x": PointerFact(float32, x.ctypes.data),
-        "out": PointerFact(float32, out.ctypes.data),
-        "n": ScalarFact(int64, n),
-        "row": ScalarFact(int64, row),
-        "column": ScalarFact(int64, column),
-        "scale": ScalarFact(float32, 1.5),
+    pointers = (memory[offset:], memory[32:])
+    names = [p.name for p in sum_rows.parameters if not p.is_constexpr]
+    facts: dict[str, Fact] = {
+        name: PointerFact(float32, array.ctypes.data)
+        for name, array in zip(names, pointers, strict=False)
     }
-    launched = specialize(facts, rule=strided.rule, num_warps=4, num_stages=3)
-    assert is_fast(strided, (x, out), (n, row, column)) == (launched.specialization == "fast")
+    facts |= {
+        name: ScalarFact(int64, value) for name, value in zip(names[2:], integers, strict=True)
+    }
+    launched = specialize(facts, rule=sum_rows.rule, num_warps=4, num_stages=3)
+    found = is_fast(sum_rows, pointers, tuple(integers))
+    assert found == (launched.specialization == "fast")
 
 
 def test_batches_are_cut_to_the_height_of_a_grid() -> None:
