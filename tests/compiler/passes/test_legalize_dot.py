@@ -156,6 +156,24 @@ def test_accumulators_that_meet_share_their_warps(tmp_path: Path) -> None:
     assert warps_of(module, 4) == [(2, 2), (2, 2)]
 
 
+@pytest.mark.parametrize(
+    ("axis", "shape", "warps"), [(1, "64x1", (4, 1)), (0, "1x64", (1, 4))], ids=["rows", "columns"]
+)
+def test_sums_of_one_dot_scale_another_within_a_warp(
+    axis: int, shape: str, warps: tuple[int, int]
+) -> None:
+    text = one_dot("f16", "f16", "f32", (64, 64, 64))
+    scaled = f"""  %s = reduce %d {{axis = {axis}, kind = "sum"}} : tile<64xf32>
+  %t = expand_dims %s {{axis = {axis}}} : tile<{shape}xf32>
+  %u = broadcast %t : tile<64x64xf32>
+  %e = mul %u, %c : tile<64x64xf32>
+  %f = dot %b, %a, %e {{precision = "ieee"}} : tile<64x64xf32>
+"""
+    module = parse_module(text.replace("  return", scaled + "  return"))
+    verify(module)
+    assert warps_of(module, 4) == [warps, warps]
+
+
 def test_rules_of_families(golden: Golden) -> None:
     """Four dots: one feeds the next through a loop, one meets it, one has nothing to do with it."""
     module = parse_module(FAMILIES)
