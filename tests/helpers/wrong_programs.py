@@ -43,15 +43,15 @@ SYNTAX = (
     _wrong(
         "break",
         KernelSyntaxError,
-        ("no `break`", "`while`"),
+        ("`break` inside the `while` loop at line 3", "part of a `while`"),
         "while n > 0:\n    break  # here",
         "break",
     ),
     _wrong(
-        "continue",
+        "break under an if",
         KernelSyntaxError,
-        ("no `continue`",),
-        "for i in range(n):\n    continue  # here",
+        ("`break` inside the `for` loop at line 3",),
+        "for i in range(n):\n    if i > 3:\n        break  # here",
     ),
     _wrong(
         "assert", KernelSyntaxError, ("no `assert`", "tl.static_assert"), "assert n > 0  # here"
@@ -141,16 +141,16 @@ SYNTAX = (
     _wrong("matmul operator", KernelSyntaxError, ("`@`",), "a = x @ x  # here"),
     _wrong("complex number", KernelSyntaxError, ("complex",), "a = 1j  # here"),
     _wrong(
-        "return in run-time if",
-        KernelSyntaxError,
-        ("`return` inside the `if` at line 3", "compile-time"),
-        "if n > 0:\n    return  # here",
-    ),
-    _wrong(
         "return in loop",
         KernelSyntaxError,
-        ("`return` inside the `for` loop",),
+        ("`return` inside the `for` loop at line 3", "after the loop"),
         "for i in range(n):\n    return  # here",
+    ),
+    _wrong(
+        "return in while under if",
+        KernelSyntaxError,
+        ("`return` inside the `while` loop at line 3",),
+        "while n > 0:\n    if n == 3:\n        return  # here\n    n = n - 1",
     ),
 )
 
@@ -434,6 +434,33 @@ TYPES = (
         KernelTypeError,
         ("`a` is dtype f32", "dtype f16"),
         "a = tl.float32\nfor i in range(n):  # here\n    a = tl.float16",
+    ),
+    _wrong(
+        "returns a value on one path",
+        KernelTypeError,
+        ("is launched", "i64 scalar"),
+        "if B == 64:\n    return n  # here",
+    ),
+    WrongProgram(
+        "two return types",
+        KernelTypeError,
+        ("`return` of i64 scalar in one branch and of f32 scalar in the other", ".to(tl.int64)"),
+        "@tl.kernel\ndef f(n, f):\n    if n > 0:  # here\n        return n\n    return f\n"
+        "@tl.kernel\ndef wrong(n, f):\n    a = f_(n, f)\n".replace("def f(", "def f_("),
+    ),
+    WrongProgram(
+        "return and no return",
+        KernelTypeError,
+        ("`return` of i64 scalar in one branch and of None in the other",),
+        "@tl.kernel\ndef g(n):\n    if n > 0:  # here\n        return n\n"
+        "@tl.kernel\ndef wrong(n):\n    a = g(n)\n",
+    ),
+    WrongProgram(
+        "return of tuples of two lengths",
+        KernelTypeError,
+        ("`return` of tuple (i64 scalar, i64 scalar) in one branch and of i64 scalar",),
+        "@tl.kernel\ndef g(n):\n    if n > 0:  # here\n        return n, n\n    return n\n"
+        "@tl.kernel\ndef wrong(n):\n    a = g(n)\n",
     ),
     _wrong("returns a value", KernelTypeError, ("is launched", "i64 scalar"), "return n  # here"),
 )

@@ -141,12 +141,12 @@ def _bool_op(scope: Scope, is_and: bool, values: list[ast.expr]) -> Operand:
 
 
 def _short_circuit(scope: Scope, is_and: bool, left: Value, node: ast.expr, word: str) -> Value:
-    with scope.nested(word) as right, scope.at(node):
+    with scope.nested(word, is_loop=False) as right, scope.at(node):
         value = operators.truth(scope, evaluate(scope, node), word)
     if is_speculatable(right.block):
         scope.builder.block.operations.extend(right.block.operations)
         return operators.elementwise(scope, "and" if is_and else "or", (left, value), int1, word)
-    with scope.nested(word) as decided:
+    with scope.nested(word, is_loop=False) as decided:
         pass
     pair: tuple[Operand, Operand] = (value, Constant(False)) if is_and else (Constant(True), value)
     then, otherwise = (right, decided) if is_and else (decided, right)
@@ -199,11 +199,21 @@ def _conditional(scope: Scope, node: ast.IfExp) -> Operand:
         condition = operators.truth(scope, evaluate(scope, node.test), "a conditional expression")
     if isinstance(condition, Constant):
         return evaluate(scope, node.body if condition.value else node.orelse)
-    with scope.nested("a conditional expression") as then:
+    with scope.nested("a conditional expression", is_loop=False) as then:
         left = evaluate(scope, node.body)
-    with scope.nested("a conditional expression") as otherwise:
+    with scope.nested("a conditional expression", is_loop=False) as otherwise:
         right = evaluate(scope, node.orelse)
-    return merge_expressions(scope, condition, (then.block, left), (otherwise.block, right))
+    return merge_expressions(
+        scope, condition, (then.block, left), (otherwise.block, right), _differing
+    )
+
+
+def _differing(left: str, right: str, remedy: str) -> KernelTypeError:
+    msg = (
+        f"the branches of a conditional expression are {left} and {right}; they must have one "
+        f"type: {remedy}"
+    )
+    return KernelTypeError(msg)
 
 
 def _index(scope: Scope, node: ast.expr) -> Operand:

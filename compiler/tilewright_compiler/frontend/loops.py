@@ -11,6 +11,7 @@ import ast
 import builtins
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 import tilewright.language as tl
@@ -34,7 +35,7 @@ from tilewright_compiler.frontend.operands import (
     describe,
     is_number,
 )
-from tilewright_compiler.frontend.scope import Retype, Scope, Undefined, Variable
+from tilewright_compiler.frontend.scope import Rest, Retype, Scope, Undefined, Variable
 from tilewright_compiler.ir.core import Value
 
 Execute = Callable[[Scope, Sequence[ast.stmt]], None]
@@ -110,13 +111,24 @@ def _stages(operand: Operand) -> int | None:
 def _unroll(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Execute) -> None:
     with scope.at(node.iter):
         indices = _static_indices(bounds)
-    enclosing = scope.enclosing
-    scope.enclosing = (*enclosing, f"the tl.static_range loop at line {node.lineno}")
-    for index in indices:
-        with scope.at(node.target):
-            scope.assign(name, Constant(index))
-        execute(scope, node.body)
-    scope.enclosing = enclosing
+    pending = scope.pending
+
+    def iterate(position: int) -> None:
+        for later, index in enumerate(indices[position:], position + 1):
+            rest = Rest("loop", partial(iterate, later), node.body)
+            scope.pending = (*pending, rest, Rest("iteration"))
+            with scope.at(node.target):
+                scope.assign(name, Constant(index))
+            execute(scope, node.body)
+            if scope.leaving == "continue":
+                scope.leaving = None
+            if scope.is_left:
+                break
+        if scope.leaving == "break":
+            scope.leaving = None
+        scope.pending = pending
+
+    iterate(0)
 
 
 def _static_indices(bounds: _Range) -> builtins.range:

@@ -29,8 +29,6 @@ _REFUSED: dict[type[ast.AST], str] = {
     ast.ImportFrom: "`import`; import at the top of the file",
     ast.Global: "`global`; a kernel returns values or writes to memory",
     ast.Nonlocal: "`nonlocal`; a kernel returns values or writes to memory",
-    ast.Break: "`break`; make the condition part of the `while`, or mask the remaining work",
-    ast.Continue: "`continue`; put the rest of the body under an `if`",
     ast.NamedExpr: "`:=`; assign on a line of its own",
     ast.Dict: "dicts; use a tuple",
     ast.Set: "sets; use a tuple",
@@ -66,7 +64,7 @@ def _check(scope: Scope, node: ast.AST) -> None:
         _refuse(scope, node, reason)
     match node:
         case ast.For(orelse=[first, *_]) | ast.While(orelse=[first, *_]):
-            _refuse(scope, first, "`else` of a loop; put it after the loop, which has no `break`")
+            _refuse(scope, first, "`else` of a loop; put it after the loop")
         case ast.AugAssign(target=target) if not isinstance(target, ast.Name):
             _refuse(scope, target, "assignment to parts of a tile; write to memory with tl.store")
         case ast.AnnAssign(target=target, value=value) if (
