@@ -49,6 +49,21 @@ def host_us(contenders: dict[str, Contender], *, bursts: int = 10) -> Timing:
     return Timing(rounds)
 
 
+def memory_taken(call: Contender) -> int:
+    """Return by how many bytes a call lowers the device's free memory, workspaces included.
+
+    The call was made before, so its code is loaded; what it allocated and gave back is counted,
+    because the allocators keep it.
+    """
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    before = int(torch.cuda.mem_get_info()[0])
+    call()
+    torch.cuda.synchronize()
+    return max(0, before - int(torch.cuda.mem_get_info()[0]))
+
+
 def _burst_s(call: Contender) -> float:
     gc.disable()  # as timeit does: a collection is the program's cost, not the launch's
     start = time.perf_counter()
