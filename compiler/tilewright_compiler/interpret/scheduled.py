@@ -215,3 +215,6 @@ def _if(warp: Warp, operation: Operation) -> Walk:
 
 
 _CONTROL = {"for": _for, "while": _while, "if": _if}
+
+# Every operation that scheduled IR may hold: calls are inlined before.
+OPERATIONS = frozenset({*_COMPUTE, *_EXCHANGES, *_CONTROL, *ELEMENTWISE})
