@@ -487,6 +487,8 @@ class _Machine:
             value = to_integer[mode](value)
         if "sat" in modifiers:
             value = np.clip(np.where(np.isnan(value), 0, value), 0, 1)
+        if target == "bf16" and mode == "rz":
+            return pa.truncate_bf16(value)
         if target == "bf16":
             return pa.widen_bf16(pa.round_bf16(value))
         if mode in ("rz", "rm", "rp"):
@@ -524,7 +526,8 @@ class _Machine:
         elif "hi" in instruction.opcode:
             bits = pa.bits_of(type_)
             wide = [int(a) * int(b) >> bits for a, b in zip(left, right, strict=True)]
-            self._result(instruction, threads, np.array(wide).astype(pa.DTYPES[type_]), type_)
+            value = np.array(wide, object).astype(pa.DTYPES[type_])
+            self._result(instruction, threads, value, type_)
             return
         self._result(instruction, threads, left * right, type_)
 

@@ -16,6 +16,7 @@ from tilewright_compiler.emit.kernel import Emit, KernelEmitter
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import dtype_text, register_type
 from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.ir.ops.arithmetic import BINARY
 from tilewright_compiler.ir.types import PointerType, element_dtype, element_type
 
 CONTRACT = " {fastmathFlags = #llvm.fastmath<contract>}"
@@ -38,6 +39,14 @@ _ROUND_TO_ZERO = {
 }
 
 
+_HIGH_PRODUCT = {
+    ("int", 32): "llvm.nvvm.mulhi.i",
+    ("uint", 32): "llvm.nvvm.mulhi.ui",
+    ("int", 64): "llvm.nvvm.mulhi.ll",
+    ("uint", 64): "llvm.nvvm.mulhi.ull",
+}
+
+
 def binary(
     text: FunctionText, name: str, left: str, right: str, dtype: DType, *, contract: bool
 ) -> str:
@@ -49,6 +58,10 @@ def binary(
         sign = "s" if dtype.is_signed else "u"
         return text.value(
             f"llvm.intr.{sign}{name}({left}, {right}) : ({type_}, {type_}) -> {type_}"
+        )
+    if name == "mulhi":
+        return text.intrinsic(
+            _HIGH_PRODUCT[dtype.kind, dtype.bits], (left, right), (type_,) * 2, type_
         )
     if name in ("div", "rem"):
         name = ("s" if dtype.is_signed else "u") + name
@@ -73,6 +86,19 @@ def convert(text: FunctionText, name: str, source: DType, target: DType) -> str:
     if target.is_float:
         return _integer_to_float(text, name, source, target)
     return _resize(text, name, source, target)
+
+
+def truncate(text: FunctionText, name: str, source: DType, target: DType) -> str:
+    """Return the name of one float made narrower towards zero; two truncations are one."""
+    if source == float64:
+        name = text.intrinsic("llvm.nvvm.d2f.rz", (name,), ("f64",), "f32")
+    if target == float32:
+        return name
+    bits = text.value(
+        f'llvm.inline_asm asm_dialect = att "cvt.rz.{target.name}.f32 $0, $1;", "=h,f" {name} : '
+        "(f32) -> i16"
+    )
+    return text.value(f"llvm.bitcast {bits} : i16 to {target.name}")
 
 
 def _float_binary(
@@ -241,6 +267,12 @@ def _emit_cast(emitter: KernelEmitter, operation: Operation) -> None:
     emitter.elementwise(operation, lambda name: convert(emitter.text, name, source, target))
 
 
+def _emit_truncate(emitter: KernelEmitter, operation: Operation) -> None:
+    source = element_dtype(operation.operands[0].type)
+    target = element_dtype(operation.result.type)
+    emitter.elementwise(operation, lambda name: truncate(emitter.text, name, source, target))
+
+
 def _emit_bitcast(emitter: KernelEmitter, operation: Operation) -> None:
     source = register_type(operation.operands[0].type)
     target = register_type(operation.result.type)
@@ -282,12 +314,13 @@ def _emit_abs(emitter: KernelEmitter, operation: Operation) -> None:
 EMITTERS: Mapping[str, Emit] = MappingProxyType(
     {
         **dict.fromkeys(
-            ("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr"),
+            BINARY,
             _emit_binary,
         ),
         "cmp": _emit_cmp,
         "select": _emit_select,
         "cast": _emit_cast,
+        "truncate": _emit_truncate,
         "bitcast": _emit_bitcast,
         "neg": _emit_neg,
         "abs": _emit_abs,

@@ -2,7 +2,7 @@
 
 `ir.verifier` checks the IR itself. Here: every tile has a layout of the program's warps; an
 operation's tiles agree as its kind demands, so that emission never has to move data between threads
-but in `reduce`, `flip` and `convert_layout`, and a dot's are those of its instruction; whatever goes
+but in `reduce`, `flip` and `convert_layout`, and a dot's are those of its instruction; what goes
 through shared memory has its place there, apart from what lives at the same time; and control flow
 carries tokens, but no shared memory, so that where a tile lies is plain from the text. That
 barriers stand where they must, and waits cover what they say, the schedule checker proves.

@@ -25,7 +25,8 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf",
         "sigmoid", "floor", "ceil", "fma", "fdiv",
         "broadcast", "unsqueeze", "squeeze", "view", "permute", "join", "split", "interleave",
-        "cat", "flip",
+        "cat", "flip", "cast", "expm1", "log1p", "sqrt_rn", "div_rn", "umulhi", "softmax",
+        "swizzle2d",
     }  # fmt: skip
 
 
