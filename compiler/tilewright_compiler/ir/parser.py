@@ -27,7 +27,9 @@ from tilewright.abi.signature import (
 from tilewright.errors import FormatError, SourceLocation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
 from tilewright_compiler.ir.types import (
+    DescriptorType,
     ElementType,
+    MbarrierType,
     PointerType,
     ScalarType,
     SharedType,
@@ -47,6 +49,7 @@ _TOKEN = re.compile(
       | (?P<shared_layout>\#shared<[^>]*>)
       | (?P<tile>tile<(?:\d+x)*)
       | (?P<shared>shared<(?:\d+\*)?(?:\d+x)*)
+      | (?P<descriptor>descriptor<(?:\d+x)*)
       | (?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|-inf\b)
       | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
       | (?P<mark>->|[][(){}<>,:=*])""",
@@ -151,7 +154,7 @@ class _Parser:
 
     def _at_region(self) -> bool:
         if self._peek().kind == "word" and self._peek(1).text in ("{", "("):
-            return self._peek().text in ("else", "do")
+            return self._peek().text in ("else", "do", "consumer")
         return self._peek().text in ("{", "(")
 
     def _region(self) -> Block:
@@ -179,8 +182,12 @@ class _Parser:
     def _type(self) -> Type:
         if self._accept("token"):
             return TokenType()
+        if self._accept("mbarrier"):
+            return self._mbarrier()
         if self._peek().kind == "shared":
             return self._shared()
+        if self._peek().kind == "descriptor":
+            return self._descriptor()
         if self._peek().kind != "tile":
             return self._element()
         dims = self._next().text.removeprefix("tile<")
@@ -188,6 +195,19 @@ class _Parser:
         layout = LinearLayout.parse(self._take("layout").text) if self._accept(",") else None
         self._expect(">")
         return TileType(tuple(int(extent) for extent in dims.split("x")[:-1]), element, layout)
+
+    def _mbarrier(self) -> MbarrierType:
+        if not self._accept("<"):
+            return MbarrierType()
+        slots = self._integer()
+        self._expect(">")
+        return MbarrierType(slots)
+
+    def _descriptor(self) -> DescriptorType:
+        dims = self._next().text.removeprefix("descriptor<")
+        dtype = self._dtype()
+        self._expect(">")
+        return DescriptorType(dtype, tuple(int(extent) for extent in dims.split("x")[:-1]))
 
     def _shared(self) -> SharedType:
         ring, star, dims = self._next().text.removeprefix("shared<").rpartition("*")

@@ -32,7 +32,7 @@ _INDENT = "  "
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 # The word before each further region; the parser takes any word there.
-_REGION_WORDS = {"if": ("", "else "), "while": ("", "do ")}
+_REGION_WORDS = {"if": ("", "else "), "while": ("", "do "), "roles": ("", "consumer ")}
 
 
 def print_module(

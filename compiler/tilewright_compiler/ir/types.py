@@ -1,8 +1,8 @@
 """Types of the tile IR: scalars, pointers to global memory, and tiles of either.
 
-The same classes serve the scheduled IR, where every tile also has a layout, and which has two types
-of its own: tiles in shared memory and tokens of asynchronous copies. Types are values: equal types
-compare equal and print the same text.
+The same classes serve the scheduled IR, where every tile also has a layout, and which has three
+types of its own: tiles in shared memory, tokens of asynchronous copies, and mbarriers. Types are
+values: equal types compare equal and print the same text.
 """
 
 from __future__ import annotations
@@ -94,18 +94,43 @@ class TokenType:
         return "token"
 
 
-Type = ScalarType | PointerType | TileType | SharedType | TokenType
+@dataclass(frozen=True, slots=True)
+class MbarrierType:
+    """An mbarrier in shared memory, or with `slots` a ring of that many."""
+
+    slots: int | None = None
+
+    def __str__(self) -> str:
+        return "mbarrier" if self.slots is None else f"mbarrier<{self.slots}>"
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorType:
+    """A view of a tensor in global memory, which is read and written by blocks of `block`."""
+
+    dtype: DType
+    block: tuple[int, ...]
+
+    def __str__(self) -> str:
+        dims = "".join(f"{extent}x" for extent in self.block)
+        return f"descriptor<{dims}{self.dtype.name}>"
+
+
+Type = ScalarType | PointerType | TileType | SharedType | TokenType | MbarrierType | DescriptorType
 
 
 def element_type(type_: Type) -> ElementType:
-    """Return the element type of a tile, or the type itself; a token has none: TypeError."""
+    """Return the element type of a tile, or the type itself.
+
+    Raises TypeError for tokens and mbarriers, which have none.
+    """
     match type_:
         case TileType():
             return type_.element
-        case SharedType():
+        case SharedType() | DescriptorType():
             return ScalarType(type_.dtype)
-        case TokenType():
-            msg = "a token has no elements"
+        case TokenType() | MbarrierType():
+            msg = f"{type_} has no elements"
             raise TypeError(msg)
         case _:
             return type_

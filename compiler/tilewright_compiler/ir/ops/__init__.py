@@ -5,10 +5,12 @@ from __future__ import annotations
 from tilewright_compiler.ir.ops import (
     arithmetic,
     control,
+    descriptor,
     dot,
     math,
     memory,
     reduction,
+    roles,
     shape,
     shared,
 )
@@ -18,6 +20,17 @@ __all__ = ["SPECS", "Effect", "OperationSpec"]
 
 SPECS: dict[str, OperationSpec] = {
     spec.name: spec
-    for family in (shape, arithmetic, math, memory, dot, reduction, control, shared)
+    for family in (
+        shape,
+        arithmetic,
+        math,
+        memory,
+        descriptor,
+        dot,
+        reduction,
+        control,
+        shared,
+        roles,
+    )
     for spec in family.SPECS
 }
