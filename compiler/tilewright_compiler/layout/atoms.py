@@ -1,7 +1,7 @@
 """The native layouts of matrix instructions: which element of a dot each thread must hold.
 
-An atom is one `mma.sync` of a warp (PTX ISA, "Matrix fragments for mma.sync"), or the multiply-add
-of each thread. `dot_layouts` repeats it over a tile: over the registers of a warp's part, which is
+An atom is one `mma.sync` of a warp (PTX ISA, "Matrix fragments for mma.sync"), one `wgmma` of a
+warpgroup ("Register fragments for wgmma.mma_async"), or the multiply-add of each thread. `dot_layouts` repeats it over a tile: over the registers of a warp's part, which is
 contiguous, and over the warps. Everything else about a dot, from the register that an instruction
 takes to whether the result of one dot is already the operand of the next, follows from these maps.
 """
@@ -32,6 +32,11 @@ class Atom:
         """Whether the lanes of a warp execute it together."""
         return self.name != "fma"
 
+    @property
+    def is_wgmma(self) -> bool:
+        """Whether the four warps of a warpgroup execute it together, and asynchronously."""
+        return self.name.startswith("wgmma")
+
 
 MMA_16 = Atom("mma.m16n8k16", 16, 8, 16, 16)  # f16, bf16
 MMA_TF32 = Atom("mma.m16n8k8", 16, 8, 8, 32)
@@ -39,7 +44,20 @@ MMA_8 = Atom("mma.m16n8k32", 16, 8, 32, 8)  # i8, u8
 MMA_F64 = Atom("mma.m8n8k4", 8, 8, 4, 64)
 FMA = Atom("fma", 1, 1, 1, 32)
 
-ATOMS = {atom.name: atom for atom in (MMA_16, MMA_TF32, MMA_8, MMA_F64, FMA)}
+
+def wgmma(n: int, *, operand_bits: int) -> Atom:
+    """Return the warpgroup's instruction of `n` columns, 8 to 256, for operands of that width."""
+    k = 256 // operand_bits
+    return Atom(f"wgmma.m64n{n}k{k}", 64, n, k, operand_bits)
+
+
+WGMMA = tuple(
+    wgmma(1 << bit, operand_bits=operand_bits)
+    for operand_bits in (16, 32, 8)
+    for bit in range(3, 9)
+)
+
+ATOMS = {atom.name: atom for atom in (MMA_16, MMA_TF32, MMA_8, MMA_F64, FMA, *WGMMA)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +86,7 @@ class _Places:
 
 
 _AXES = {"a": "mk", "b": "kn", "acc": "mn"}
+_GROUP_WARPS = 4
 
 
 def dot_layouts(
@@ -81,7 +100,12 @@ def dot_layouts(
     extents = dict(zip("mnk", shape, strict=True))
     bits = {axis: [_Step(axis, 1 << i) for i in range(log2(extents[axis]))] for axis in "mnk"}
     warp = []
-    for axis, count in zip("nm", reversed(warps), strict=True):
+    rows, columns = warps
+    if atom.is_wgmma:
+        # The warps of a warpgroup share the atom: 16 of its rows each.
+        rows //= _GROUP_WARPS
+        warp += [_Step("m", 16), _Step("m", 32)]
+    for axis, count in (("n", columns), ("m", rows)):
         split = len(bits[axis]) - log2(count)
         if split < log2(getattr(atom, axis)):
             msg = f"{count} warps along {axis} have no {atom.name} each in a dot of {shape}"
@@ -120,13 +144,13 @@ def dot_layouts(
 
 
 def _mma_places(atom: Atom) -> _Places:
-    """Return the fragments of mma.sync: 32-bit registers (64-bit for f64) of neighbours along k."""
+    """Return a warp's fragments: 32-bit registers (64-bit for f64) of neighbours along k."""
     word = log2(max(32, atom.operand_bits) // atom.operand_bits)
     within = [_Step("k", 1 << bit) for bit in range(word)]
     along_k = [_Step("k", 1 << bit) for bit in range(word, word + 2)]
     upper_k = [_Step("k", 1 << bit) for bit in range(word + 2, log2(atom.k))]
     rows = [_Step("m", 1 << bit) for bit in range(3)]
-    lower_rows = [_Step("m", 1 << bit) for bit in range(3, log2(atom.m))]
+    lower_rows = [_Step("m", 1 << bit) for bit in range(3, min(4, log2(atom.m)))]
     columns = [_Step("n", 1 << bit) for bit in range(3)]
     return _Places(
         lane={
