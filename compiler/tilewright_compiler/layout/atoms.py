@@ -1,9 +1,10 @@
 """The native layouts of matrix instructions: which element of a dot each thread must hold.
 
 An atom is one `mma.sync` of a warp (PTX ISA, "Matrix fragments for mma.sync"), one `wgmma` of a
-warpgroup ("Register fragments for wgmma.mma_async"), or the multiply-add of each thread. `dot_layouts` repeats it over a tile: over the registers of a warp's part, which is
-contiguous, and over the warps. Everything else about a dot, from the register that an instruction
-takes to whether the result of one dot is already the operand of the next, follows from these maps.
+warpgroup ("Register fragments for wgmma.mma_async"), or the multiply-add of each thread.
+`dot_layouts` repeats it over a tile: over the registers of a warp's part, which is contiguous, and
+over the warps. Everything else about a dot, from the register that an instruction takes to whether
+the result of one dot is already the operand of the next, follows from these maps.
 """
 
 from __future__ import annotations

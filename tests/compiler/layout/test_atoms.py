@@ -15,6 +15,7 @@ from tilewright_compiler.layout.atoms import (
     MMA_16,
     MMA_F64,
     MMA_TF32,
+    WGMMA,
     Atom,
     DotLayouts,
     dot_layouts,
@@ -174,7 +175,7 @@ def test_a_thread_has_runs_of_four_along_both_axes() -> None:
 
 
 def test_atoms_are_found_by_name() -> None:
-    assert {ATOMS[atom.name] for atom in (*MMAS, FMA)} == set(ATOMS.values())
+    assert {ATOMS[atom.name] for atom in (*MMAS, FMA, *WGMMA)} == set(ATOMS.values())
 
 
 @pytest.mark.parametrize(
