@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
-from tilewright_compiler.ir.types import PointerType, TokenType, element_type
+from tilewright_compiler.ir.types import MbarrierType, PointerType, TokenType, element_type
 
 Roots = frozenset[str]
 _NONE: Roots = frozenset()
@@ -85,6 +85,6 @@ def _add(values: Iterable[Value], reached: Roots, roots: dict[Value, Roots]) -> 
 
 
 def _is_pointer(value: Value) -> bool:
-    if isinstance(value.type, TokenType):
+    if isinstance(value.type, TokenType | MbarrierType):
         return False
     return isinstance(element_type(value.type), PointerType)

@@ -85,6 +85,9 @@ class _Walk:
                 self._for(operation)
             case "while":
                 self._while(operation)
+            case "roles":
+                for region in operation.regions:
+                    self.block(region)
             case "if":
                 branches = [self.block(region) for region in operation.regions]
                 self._set(operation.results, map(axis_rules.join, *branches))

@@ -15,8 +15,8 @@ another and convert. Where the pointer itself is anchored, one is tied to the po
 it moves joins that group too, unless it has to do with a dot: then the tile is converted between
 the two, so that pointers walk in a coalesced layout and the dot has its own.
 
-A dot gives its accumulator's layout and wants fixed ones of its operands. Its result is in one
-group with its accumulator.
+A dot gives its accumulator's layout and wants fixed ones of its operands, unless they lie in shared
+memory. Its result is in one group with its accumulator.
 """
 
 from __future__ import annotations
@@ -352,6 +352,8 @@ class _Collector:
             yield operation.result
             for value in operation.operands[:2]:
                 source = value
+                if not isinstance(source.type, TileType):
+                    continue
                 while source not in self._parent and source not in self._cheap:
                     source = self._definitions[source].operands[0]
                 if source in self._parent:
@@ -420,6 +422,8 @@ class _Collector:
             result.group_of[operation.result].given.append((operation, weight))
             wanted = (layouts.a, layouts.b, layouts.acc)
             for index, layout in enumerate(wanted):
+                if not isinstance(operation.operands[index].type, TileType):
+                    continue
                 origin = result.origin(operation.operands[index])
                 if origin is not None:
                     feed = Feed(operation, index, layout, weight)

@@ -20,7 +20,12 @@ from tilewright_compiler.ir.types import PointerType, ScalarType, TileType, Type
 from tilewright_compiler.layout.linear import LinearLayout
 
 # How each region of an operation ends; a function's body ends in `return`.
-_REGION_ENDS = {"for": ("yield",), "while": ("condition", "yield"), "if": ("yield", "yield")}
+_REGION_ENDS = {
+    "for": ("yield",),
+    "while": ("condition", "yield"),
+    "if": ("yield", "yield"),
+    "roles": ("yield", "yield"),
+}
 
 
 def verify(module: Module) -> None:

@@ -181,4 +181,8 @@ def _copy_live(
                 for region in operation.regions
             ]
             results = live(results, results)
+        case "roles":
+            regions = [
+                _copy_block(region, values, liveness, (), ()) for region in operation.regions
+            ]
     copy_operation(replace(operation, operands=operands, results=results), values, builder, regions)

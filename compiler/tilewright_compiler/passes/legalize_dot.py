@@ -24,14 +24,14 @@ Warps = tuple[int, int]
 
 
 def legalize_dot(module: Module) -> Module:
-    """Set `atom` and `warps` on every dot of a kernel without calls, and cast 8-bit floats.
+    """Set `atom` and `warps` on every dot that has none, and cast 8-bit floats; without calls.
 
     It changes no value but by the order of a sum and, where noted above, by more precision.
     """
     atoms = {
         operation: _atom(operation)
         for operation in module.kernel.body.walk()
-        if operation.name == "dot"
+        if operation.name == "dot" and "atom" not in operation.attributes
     }
     warps: dict[Operation, Warps] = {}
     for family in dot_families(module):
@@ -90,11 +90,14 @@ def _family_warps(
     family: DotFamily, atoms: dict[Operation, Atom], num_warps: int
 ) -> Iterable[tuple[Operation, Warps]]:
     """Give all dots of a family the same warps."""
-    m, n = shape_of(family.dots[0].result.type)
-    rows = m // max(atoms[dot].m for dot in family.dots)
-    columns = n // max(atoms[dot].n for dot in family.dots)
+    dots = [dot for dot in family.dots if dot in atoms]
+    if not dots:
+        return []
+    m, n = shape_of(dots[0].result.type)
+    rows = m // max(atoms[dot].m for dot in dots)
+    columns = n // max(atoms[dot].n for dot in dots)
     chosen = _share(m, n, limits=(rows, columns), num_warps=num_warps, axis=family.axis)
-    return [(dot, chosen) for dot in family.dots]
+    return [(dot, chosen) for dot in dots]
 
 
 def _share(m: int, n: int, *, limits: Warps, num_warps: int, axis: WarpAxis) -> Warps:

@@ -1,9 +1,9 @@
 """Scheduled tile IR -> the same with a place in shared memory for each tile and each exchange.
 
-Tiles and rings (`alloc_shared`) live from where they stand to their last use, to the end of a loop
-that uses them. An exchange between threads needs its scratch only while it runs: it writes, lets
-all warps meet, and reads. What does not live at once may share memory; who comes later then waits
-for a barrier (`insert_barriers`).
+Tiles, rings and mbarriers live from where they stand to their last use, to the end of a loop that
+uses them, or of the roles of warps. An exchange between threads needs its scratch only while it
+runs: it writes, lets all warps meet, and reads. What does not live at once may share memory; who
+comes later then waits for a barrier (`insert_barriers`).
 
 Waiting is what exchanges that may follow each other directly can avoid: with different places, the
 barrier inside the second already separates the first from the third. So they get different places
@@ -19,9 +19,11 @@ from tilewright.errors import KernelValueError
 from tilewright_compiler.capabilities import BASELINE_SHARED_BYTES
 from tilewright_compiler.ir.builder import Builder, Rewrite, copy_operation, rewrite_module
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
-from tilewright_compiler.ir.types import SharedType, shape_of
+from tilewright_compiler.ir.types import MbarrierType, SharedType, shape_of
 from tilewright_compiler.schedule.scratch import scratch_bytes
 
+MBARRIER_BYTES = 8
+_ALLOCATIONS = ("alloc_shared", "alloc_mbarriers")
 _SCRATCH_ALIGNMENT = 16
 # Rows of a swizzled tile are permuted within the 128 bytes that the banks serve at once.
 _TILE_ALIGNMENT = 128
@@ -110,7 +112,8 @@ class _Walk:
         for operation, size in self.sizes.items():
             first, last = self._first[operation], self._last[operation]
             if operation.name == "alloc_shared":
-                tiles.append(_Request(operation, size, _TILE_ALIGNMENT, first, last))
+                alignment: int = operation.attributes.get("alignment", _TILE_ALIGNMENT)
+                tiles.append(_Request(operation, size, alignment, first, last))
             else:
                 exchanges.append(_Request(operation, size, _SCRATCH_ALIGNMENT, first, last))
         tiles.sort(key=lambda request: -request.size)
@@ -124,12 +127,13 @@ class _Walk:
             if size:
                 self.sizes[operation] = size
                 self._first[operation] = self._last[operation] = self._now
-            if operation.name == "alloc_shared":
+            if operation.name in _ALLOCATIONS:
                 self._allocations[operation.result] = operation
                 self._depths[operation] = len(self._loops)
-                if _shared_type(operation).slots is None:
-                    self.singles.add(operation)
-            is_loop = operation.name in ("for", "while")
+            if operation.name == "alloc_shared" and _shared_type(operation).slots is None:
+                self.singles.add(operation)
+            # Roles run at once: what both use lives while either runs.
+            is_loop = operation.name in ("for", "while", "roles")
             if is_loop:
                 self._loops.append(set())
             for region in operation.regions:
@@ -148,14 +152,24 @@ class _Walk:
             for loop in self._loops[self._depths[allocation] :]:
                 loop.add(allocation)
             for result in operation.results:
-                if isinstance(result.type, SharedType):
+                if isinstance(result.type, SharedType | MbarrierType):
                     self._allocations[result] = allocation
 
 
 def _needed_bytes(operation: Operation) -> int:
     if operation.name == "alloc_shared":
         return _shared_type(operation).size_bytes
+    if operation.name == "alloc_mbarriers":
+        slots = _ring_slots(operation)
+        return slots * MBARRIER_BYTES
     return scratch_bytes(operation)
+
+
+def _ring_slots(alloc: Operation) -> int:
+    type_ = alloc.result.type
+    assert isinstance(type_, MbarrierType), "the verifier checks types"
+    assert type_.slots is not None, "the verifier checks types"
+    return type_.slots
 
 
 def _shared_type(alloc: Operation) -> SharedType:
@@ -184,7 +198,7 @@ def _flow(
                 for region in operation.regions:
                     last |= _flow(region, last, walk, neighbours)
         elif operation in walk.sizes and (
-            operation.name != "alloc_shared" or operation in walk.singles
+            operation.name not in _ALLOCATIONS or operation in walk.singles
         ):
             own = neighbours.setdefault(operation, set())
             for before in last - {operation}:
@@ -239,6 +253,8 @@ def _too_large(request: _Request, span: Span, limit_bytes: int) -> KernelValueEr
 
 
 def _described(operation: Operation) -> str:
+    if operation.name == "alloc_mbarriers":
+        return "a ring of mbarriers"
     if operation.name != "alloc_shared":
         return f"{operation.name} of a tile of shape {shape_of(operation.operands[0].type)}"
     type_ = _shared_type(operation)

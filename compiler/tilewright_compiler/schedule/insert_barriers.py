@@ -68,6 +68,10 @@ class _Walk:
                     state = self._if(operation, state)
                 case "for" | "while":
                     state = self._loop(operation, state)
+                case "roles":
+                    # The producer writes what mbarriers guard; a barrier is one of the consumers.
+                    _, consumers = operation.regions
+                    state = self.block(consumers, state)
                 case "barrier":
                     state = _met(state)
                 case "async_commit":

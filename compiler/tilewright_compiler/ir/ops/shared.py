@@ -2,7 +2,8 @@
 
 | operation | operands | meaning |
 |---|---|---|
-| alloc_shared | -> shared tile or ring | attribute shared_offset (bytes) once it has its place |
+| alloc_shared | -> shared tile or ring | attributes shared_offset (bytes) once it has its place, \
+alignment (bytes) where that matters |
 | shared_slot | ring, i32 index -> shared tile | 0 <= index < slots |
 | shared_transpose | shared tile -> shared tile | attribute order as of `transpose`; no data moves |
 | shared_load | shared tile -> tile | |
@@ -116,7 +117,10 @@ _HINTS = ("cache", "eviction")
 
 SPECS = (
     OperationSpec(
-        "alloc_shared", (0, 0), optional_attributes=("shared_offset",), verify=_verify_alloc
+        "alloc_shared",
+        (0, 0),
+        optional_attributes=("shared_offset", "alignment"),
+        verify=_verify_alloc,
     ),
     OperationSpec("shared_slot", (2, 2), ("position",), verify=_verify_slot),
     OperationSpec("shared_transpose", (1, 1), ("order",), verify=_verify_transpose),

@@ -1,0 +1,202 @@
+"""Tile IR -> tile IR whose descriptor loads are tiles in shared memory, and whose dots are `wgmma`
+where their operands lie there.
+
+A load through a descriptor becomes a `tma_tile`: a block that a bulk copy will write, in panels
+with the widest swizzle. What a dot reads of it, transposed perhaps, it reads there; anything else
+reads it into registers. A dot takes the warpgroup's instruction if it has rows for four warps, B
+lies in shared memory as the instruction can read it, and A lies there too or is in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tilewright.abi.dtypes import DType, bfloat16, float16, float32, int8, uint8
+from tilewright_compiler.ir.builder import Builder, copy_operation, rewrite_module
+from tilewright_compiler.ir.core import Module, Operation, Value
+from tilewright_compiler.ir.types import SharedType, TileType, element_dtype, shape_of
+from tilewright_compiler.layout.atoms import wgmma
+from tilewright_compiler.layout.panels import panelled
+from tilewright_compiler.layout.wgmma_operand import plan_wgmma_operand
+from tilewright_compiler.schedule.unsuited import Unsuited
+
+GROUP_WARPS = 4
+_GROUP_ROWS = 64
+_MOST_COLUMNS = 256
+_LEAST_COLUMNS = 8
+_MOST_BOX_ROWS = 256  # of a tensor map (CUDA driver API, cuTensorMapEncodeTiled)
+
+
+def bulk_loads(module: Module) -> Module:
+    """Move descriptor loads to shared memory and give dots that read them there their atoms.
+
+    The module has neither layouts nor calls. Raises Unsuited if no dot can read a descriptor's
+    blocks by `wgmma`, or a block cannot be copied in bulk.
+    """
+    operations = list(module.kernel.body.walk())
+    tiles = {
+        operation.result: _shared_type(operation)
+        for operation in operations
+        if operation.name == "descriptor_load"
+    }
+    sources = dict(tiles)
+    for operation in operations:
+        if operation.name == "transpose" and operation.operands[0] in sources:
+            sources[operation.result] = _transposed(sources[operation.operands[0]], operation)
+    atoms: dict[Operation, _Atom] = {}
+    reason = Unsuited("no product reads blocks of a tensor descriptor")
+    for operation in operations:
+        if operation.name == "dot" and any(value in sources for value in operation.operands):
+            try:
+                atoms[operation] = _atom(operation, sources, module.signature.num_warps)
+            except Unsuited as error:
+                reason = error
+    if not atoms:
+        raise reason
+    return rewrite_module(module, _Rewrite(tiles, sources, atoms, _read_by_others(module, atoms)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Atom:
+    """The instruction of a dot, the warps along M and N, and whether A is in shared memory."""
+
+    name: str
+    warps: tuple[int, int]
+    reads_a: bool
+
+
+def _shared_type(load: Operation) -> SharedType:
+    """Return the tile that a bulk copy of a block writes: contiguous along the last axis."""
+    type_ = load.result.type
+    assert isinstance(type_, TileType), "the verifier checks types"
+    dtype, axis = element_dtype(type_), len(type_.shape) - 1
+    layout = panelled(type_.shape, axis, size_bytes=dtype.size_bytes)
+    if layout is None:
+        msg = f"a row of a block {type_} has less than 32 bytes"
+        raise Unsuited(msg, load)
+    if max((*type_.shape[:-1], 1)) > _MOST_BOX_ROWS:
+        msg = f"a block {type_} has more than {_MOST_BOX_ROWS} rows"
+        raise Unsuited(msg, load)
+    return SharedType(type_.shape, dtype, layout)
+
+
+def _transposed(source: SharedType, transpose: Operation) -> SharedType:
+    layout = source.layout.transpose(transpose.attributes["order"])
+    return SharedType(layout.shape, source.dtype, layout)
+
+
+def _atom(dot: Operation, sources: Mapping[Value, SharedType], num_warps: int) -> _Atom:
+    """Return how a dot is executed by warpgroups; raises Unsuited."""
+    a, b, _ = dot.operands
+    dtype = element_dtype(a.type)
+    if not _has_instruction(dot):
+        msg = f"wgmma does not multiply {dtype} by {element_dtype(b.type)} as this product asks"
+        raise Unsuited(msg, dot)
+    if b not in sources:
+        msg = "the second operand of a product is no block of a tensor descriptor"
+        raise Unsuited(msg, dot)
+    size_bytes = dtype.size_bytes
+    for value, k_axis in ((a, 1), (b, 0)):
+        if value not in sources:
+            continue
+        layout = sources[value].layout
+        if plan_wgmma_operand(layout, k_axis=k_axis, size_bytes=size_bytes) is None:
+            msg = f"wgmma cannot read {value.type}, contiguous along the axis that is not reduced"
+            raise Unsuited(msg, dot)
+    (m, k), (_, n) = shape_of(a.type), shape_of(b.type)
+    groups = num_warps // GROUP_WARPS
+    along_m = min(groups, m // _GROUP_ROWS)
+    if num_warps % GROUP_WARPS or not along_m:
+        msg = f"{num_warps} warps do not share {m} rows by four with 64 rows each"
+        raise Unsuited(msg, dot)
+    along_n = groups // along_m
+    columns = min(n // along_n, _MOST_COLUMNS)
+    atom = wgmma(max(columns, _LEAST_COLUMNS), operand_bits=dtype.bits)
+    if columns < _LEAST_COLUMNS or k < atom.k:
+        msg = f"a product of {m} x {k} by {k} x {n} is too small for {groups} warpgroups"
+        raise Unsuited(msg, dot)
+    return _Atom(atom.name, (along_m * GROUP_WARPS, along_n), a in sources)
+
+
+def _has_instruction(dot: Operation) -> bool:
+    a, b = (element_dtype(value.type) for value in dot.operands[:2])
+    if a in (float16, bfloat16):
+        return a == b
+    if a == float32:
+        precision: str = dot.attributes["precision"]
+        return precision == "tf32"
+    return _is_byte(a) and _is_byte(b)
+
+
+def _is_byte(dtype: DType) -> bool:
+    return dtype in (int8, uint8)
+
+
+def _read_by_others(module: Module, atoms: Mapping[Operation, _Atom]) -> frozenset[Value]:
+    """Return the values that something but a transpose, or a dot that reads memory, uses."""
+
+    def read(operation: Operation) -> Iterator[Value]:
+        if operation in atoms:
+            yield from operation.operands[2:]
+            if not atoms[operation].reads_a:
+                yield operation.operands[0]
+        elif operation.name != "transpose":
+            yield from operation.operands
+
+    return frozenset(value for o in module.kernel.body.walk() for value in read(o))
+
+
+class _Rewrite:
+    """Rewrites one module; `_shared` holds the shared tile of each value that lies there."""
+
+    def __init__(
+        self,
+        tiles: Mapping[Value, SharedType],
+        sources: Mapping[Value, SharedType],
+        atoms: Mapping[Operation, _Atom],
+        read: frozenset[Value],
+    ) -> None:
+        self._tiles = tiles
+        self._sources = sources
+        self._atoms = atoms
+        self._read = read
+        self._shared: dict[Value, Value] = {}
+
+    def __call__(
+        self, operation: Operation, operands: tuple[Value, ...], builder: Builder
+    ) -> tuple[Value, ...] | None:
+        if operation.name == "descriptor_load":
+            type_ = self._tiles[operation.result]
+            return self._place(operation, builder.value("tma_tile", operands, type_), builder)
+        if operation.name == "transpose" and operation.result in self._sources:
+            source = self._shared[operation.operands[0]]
+            order: tuple[int, ...] = operation.attributes["order"]
+            view = builder.value(
+                "shared_transpose", [source], self._sources[operation.result], order=order
+            )
+            return self._place(operation, view, builder)
+        if operation in self._atoms:
+            return self._dot(operation, operands, builder)
+        return None
+
+    def _place(self, operation: Operation, shared: Value, builder: Builder) -> tuple[Value]:
+        """Remember where a value lies; give it in registers if anything reads it there."""
+        shared.name = operation.result.name
+        self._shared[operation.result] = shared
+        if operation.result not in self._read:
+            return (shared,)
+        loaded = builder.value("shared_load", [shared], operation.result.type)
+        loaded.name = operation.result.name
+        return (loaded,)
+
+    def _dot(
+        self, operation: Operation, operands: tuple[Value, ...], builder: Builder
+    ) -> tuple[Value, ...]:
+        atom = self._atoms[operation]
+        a, b, _ = operation.operands
+        places = (self._shared[a] if atom.reads_a else operands[0], self._shared[b], operands[2])
+        values = dict(zip(operation.operands, places, strict=True))
+        copy = copy_operation(operation, values, builder)
+        copy.attributes.update(atom=atom.name, warps=atom.warps)
+        return copy.results

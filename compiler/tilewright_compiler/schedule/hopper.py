@@ -1,0 +1,69 @@
+"""Tile IR -> scheduled tile IR for Hopper, where products read blocks of tensor descriptors: a
+persistent kernel in which one warpgroup copies and the others multiply.
+
+Everything that does not fit leaves the kernel to `plan.schedule_module`; `why_not` says what.
+"""
+
+from __future__ import annotations
+
+from tilewright.errors import KernelValueError
+from tilewright_compiler.capabilities import KIB
+from tilewright_compiler.ir.core import Module
+from tilewright_compiler.passes.assign_layouts import assign_layouts
+from tilewright_compiler.passes.legalize_dot import legalize_dot
+from tilewright_compiler.schedule.allocate_shared import allocate_shared
+from tilewright_compiler.schedule.bulk_loads import bulk_loads
+from tilewright_compiler.schedule.insert_barriers import insert_barriers
+from tilewright_compiler.schedule.multistage import most_stages
+from tilewright_compiler.schedule.persistent import persistent
+from tilewright_compiler.schedule.place_operands import place_operands
+from tilewright_compiler.schedule.unsuited import Unsuited
+from tilewright_compiler.schedule.verify_scheduled import verify_scheduled
+from tilewright_compiler.schedule.warp_specialize import warp_specialize
+
+SHARED_BYTES = 227 * KIB
+
+
+def schedule_hopper(module: Module, *, shared_limit: int = SHARED_BYTES) -> Module | None:
+    """Schedule an optimised kernel without calls for sm_90a; None if it does not fit the form.
+
+    The result has the attributes `shared_bytes`, `producer_warps`, and `num_stages` where fewer fit
+    `shared_limit` bytes than were asked for.
+    """
+    try:
+        return _scheduled(module, shared_limit)
+    except Unsuited:
+        return None
+
+
+def why_not(module: Module, *, shared_limit: int = SHARED_BYTES) -> str | None:
+    """Return why `schedule_hopper` gives None; None if it schedules the kernel."""
+    try:
+        _scheduled(module, shared_limit)
+    except Unsuited as unsuited:
+        return str(unsuited)
+    return None
+
+
+def _scheduled(module: Module, shared_limit: int) -> Module:
+    placed = persistent(assign_layouts(legalize_dot(bulk_loads(module))))
+    scheduled = insert_barriers(_fit(placed, shared_limit))
+    verify_scheduled(scheduled)
+    return scheduled
+
+
+def _fit(module: Module, limit_bytes: int) -> Module:
+    """Give warps their roles, with as many stages as there is room for, but no fewer than two."""
+    asked = most_stages(module)
+    reason = ""
+    for stages in range(asked, min(asked, 2) - 1, -1):
+        specialized = place_operands(warp_specialize(module, max_stages=stages))
+        try:
+            result = allocate_shared(specialized, limit_bytes=limit_bytes)
+        except KernelValueError as error:
+            reason = str(error)
+            continue
+        if stages < asked:
+            result.attributes["num_stages"] = stages
+        return result
+    raise Unsuited(reason)

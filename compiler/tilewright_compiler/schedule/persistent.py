@@ -1,0 +1,98 @@
+"""A kernel of one program -> a kernel whose CTAs walk over the programs of the logical grid.
+
+    for number = cta_index, + num_ctas, .. < extent 0 * extent 1 * extent 2:
+        program ids of `number`, axis 0 fastest
+        the program
+
+So programs run in the order in which a grid would start them, whatever order a kernel makes of
+their ids for the sake of the cache. What depends on arguments only stands before the loop: tensor
+descriptors have to, since the host makes their maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tilewright.abi.dtypes import int32, int64
+from tilewright_compiler.ir.builder import Builder, ValueMap, clone_operation
+from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
+from tilewright_compiler.ir.effects import is_pure
+from tilewright_compiler.ir.types import ScalarType, SharedType, TileType
+from tilewright_compiler.schedule.unsuited import Unsuited
+
+_I64 = ScalarType(int64)
+
+
+def persistent(module: Module) -> Module:
+    """Let each CTA run programs one after the other; the kernel has no calls.
+
+    Raises Unsuited if a tensor descriptor depends on more than the kernel's arguments.
+    """
+    kernel = module.kernel
+    before = _before_programs(kernel.body)
+    values: ValueMap = {}
+    body = Block(tuple(Value(argument.type, argument.name) for argument in kernel.body.arguments))
+    values.update(zip(kernel.body.arguments, body.arguments, strict=True))
+    builder = Builder(body)
+    for operation in before:
+        clone_operation(operation, values, builder)
+    builder.location = kernel.location
+    extents = [builder.value("grid_extent", [], _I64, axis=axis) for axis in range(3)]
+    first, stride = (
+        builder.value("cast", [builder.value(name, [], ScalarType(int32))], _I64)
+        for name in ("cta_index", "num_ctas")
+    )
+    plane = builder.value("mul", [extents[0], extents[1]], _I64)
+    total = builder.value("mul", [plane, extents[2]], _I64)
+    number = Value(_I64, "program")
+    loop_body = Block((number,))
+    inner = Builder(loop_body, kernel.location)
+    ids = _program_ids(inner, number, extents)
+
+    def rewrite(
+        operation: Operation, _operands: tuple[Value, ...], _builder: Builder
+    ) -> tuple[Value, ...] | None:
+        match operation.name:
+            case "program_id":
+                return (ids[operation.attributes["axis"]],)
+            case "num_programs":
+                return (extents[operation.attributes["axis"]],)
+        return None
+
+    for operation in kernel.body.operations[:-1]:
+        if operation not in before:
+            clone_operation(operation, values, inner, rewrite)
+    inner.location = kernel.location
+    inner.create("yield")
+    builder.create("for", [first, total, stride], (), [loop_body])
+    builder.create("return")
+    function = Function(kernel.name, body, (), is_kernel=True, location=kernel.location)
+    return Module({kernel.name: function}, module.signature, dict(module.attributes))
+
+
+def _program_ids(builder: Builder, number: Value, extents: Sequence[Value]) -> list[Value]:
+    """Return the ids along the three axes; those that nothing uses are dead code."""
+    rest = builder.value("div", [number, extents[0]], _I64)
+    return [
+        builder.value("rem", [number, extents[0]], _I64),
+        builder.value("rem", [rest, extents[1]], _I64),
+        builder.value("div", [rest, extents[1]], _I64),
+    ]
+
+
+def _before_programs(body: Block) -> Collection[Operation]:
+    """Return the operations, in order, of scalars and descriptors that arguments alone give."""
+    known = set(body.arguments)
+    found: dict[Operation, None] = {}
+    for operation in body.operations:
+        is_known = is_pure(operation) and known.issuperset(operation.operands)
+        is_of_programs = operation.name in ("program_id", "num_programs")
+        has_tiles = any(isinstance(r.type, TileType | SharedType) for r in operation.results)
+        if is_known and not is_of_programs and not has_tiles:
+            found[operation] = None
+            known.update(operation.results)
+    for operation in body.walk():
+        if operation.name == "make_descriptor" and operation not in found:
+            msg = "a tensor descriptor depends on more than the kernel's arguments"
+            raise Unsuited(msg, operation)
+    return found

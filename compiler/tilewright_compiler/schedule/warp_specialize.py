@@ -1,0 +1,159 @@
+"""A persistent kernel with `tma_tile`s -> one whose warps have roles: one thread of a warpgroup of
+its own copies blocks into rings, the others compute.
+
+Both roles do the same walk over programs and loops, so they agree about which slot is which without
+a word: the producer does its slice of the program (`producer`), the consumers the rest
+(`consumer`). A full slot has one arrival, of the producer, and the bytes of its tiles; an empty one
+an arrival of each consumer's warp.
+"""
+
+from __future__ import annotations
+
+from tilewright_compiler.analysis.alias import Roots, pointer_roots
+from tilewright_compiler.ir.builder import Builder, copy_operation
+from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
+from tilewright_compiler.ir.effects import is_pure, may_wait, may_write
+from tilewright_compiler.ir.types import MbarrierType, SharedType, TileType
+from tilewright_compiler.layout.panels import ALIGNMENT_BYTES
+from tilewright_compiler.passes.dce import dce
+from tilewright_compiler.schedule.consumer import Consumer
+from tilewright_compiler.schedule.fetch_groups import FetchGroup, find_groups, tile_type
+from tilewright_compiler.schedule.producer import Producer
+from tilewright_compiler.schedule.role import Rings
+from tilewright_compiler.schedule.unsuited import Unsuited
+
+PRODUCER_WARPS = 4
+_PRODUCER_REGISTERS = 40
+_MOST_REGISTERS = 240
+_REGISTER_FILE = 65536
+_REGISTER_STEP = 8
+
+
+def warp_specialize(module: Module, *, max_stages: int) -> Module:
+    """Give the warps of a persistent kernel roles; loops get at most `max_stages` slots.
+
+    Raises Unsuited if the producer would need what only the consumers have.
+    """
+    _check_order(module)
+    groups = find_groups(module, max_stages=max_stages)
+    kernel = module.kernel
+    body = Block(tuple(Value(argument.type, argument.name) for argument in kernel.body.arguments))
+    values = dict(zip(kernel.body.arguments, body.arguments, strict=True))
+    builder = Builder(body, kernel.location)
+    shared: list[Operation] = []
+    for operation in kernel.body.operations[:-1]:
+        if _is_common(operation) and not shared:
+            copy_operation(operation, values, builder)
+        else:
+            shared.append(operation)
+    builder.location = kernel.location
+    found = [group for of_block in groups.values() for group in of_block]
+    rings = {group: _rings(builder, group, module.signature.num_warps) for group in found}
+    for group in found:
+        builder.create("mbarrier_init", [rings[group].full])
+        builder.create("mbarrier_init", [rings[group].empty])
+    builder.create("barrier")
+    producer = Producer(groups, rings, values).region(shared)
+    consumer = Consumer(groups, rings, values).region(shared)
+    registers = _consumer_registers(module.signature.num_warps)
+    builder.create(
+        "roles",
+        (),
+        (),
+        [producer, consumer],
+        producer_registers=_PRODUCER_REGISTERS,
+        consumer_registers=registers,
+    )
+    builder.create("return")
+    function = Function(kernel.name, body, (), is_kernel=True, location=kernel.location)
+    attributes = {**module.attributes, "producer_warps": PRODUCER_WARPS}
+    result = dce(Module({kernel.name: function}, module.signature, attributes))
+    _check_producer(result)
+    return result
+
+
+def _is_common(operation: Operation) -> bool:
+    """Whether both roles may take an operation's scalars and descriptors from before the roles."""
+    has_tiles = any(isinstance(r.type, TileType | SharedType) for r in operation.results)
+    return is_pure(operation) and not has_tiles
+
+
+def _rings(builder: Builder, group: FetchGroup, num_warps: int) -> Rings:
+    tiles = []
+    for tile in group.tiles:
+        type_ = tile_type(tile)
+        ring = SharedType(type_.shape, type_.dtype, type_.layout, group.slots)
+        builder.location = tile.location
+        value = builder.value("alloc_shared", [], ring, alignment=ALIGNMENT_BYTES)
+        value.name = f"{tile.result.name}_ring" if tile.result.name else ""
+        tiles.append(value)
+    full, empty = (
+        builder.value("alloc_mbarriers", [], MbarrierType(group.slots), arrivals=arrivals)
+        for arrivals in (1, num_warps)
+    )
+    full.name, empty.name = "full", "empty"
+    return Rings(tuple(tiles), full, empty)
+
+
+def _consumer_registers(num_warps: int) -> int:
+    """Return what each consumer's thread may have when the producer has given up its own.
+
+    At entry all threads have the same part of the register file, in steps of the hardware's.
+    """
+    groups = num_warps // 4
+    at_entry = _REGISTER_FILE // (32 * (num_warps + PRODUCER_WARPS))
+    at_entry -= at_entry % _REGISTER_STEP
+    share = (at_entry * (groups + 1) - _PRODUCER_REGISTERS) // groups
+    return min(share - share % _REGISTER_STEP, _MOST_REGISTERS)
+
+
+def _check_order(module: Module) -> None:
+    """Demand that a program reads through descriptors nothing that it may have written before.
+
+    The producer runs ahead within a program, and nothing is known of what aliases. Programs are
+    not ordered anyway.
+    """
+    kernel = module.kernel
+    if may_wait(Operation("for", regions=(kernel.body,))):
+        msg = "the kernel may wait for what other programs write"
+        raise Unsuited(msg)
+    for program in (o for o in kernel.body.operations if o.name == "for"):
+        (body,) = program.regions
+        _check_block(body, has_written=False)
+
+
+def _check_block(block: Block, *, has_written: bool) -> bool:
+    for operation in block.operations:
+        if operation.name == "tma_tile" and has_written:
+            msg = "a descriptor is read after the program has written to global memory"
+            raise Unsuited(msg, operation)
+        if not operation.regions:
+            has_written = has_written or may_write(operation)
+        elif operation.name in ("for", "while"):
+            before = has_written or may_write(operation)
+            for region in operation.regions:
+                _check_block(region, has_written=before)
+            has_written = before
+        else:
+            ends = [_check_block(region, has_written=has_written) for region in operation.regions]
+            has_written = any(ends)
+    return has_written
+
+
+def _check_producer(module: Module) -> None:
+    """Demand that the producer computes scalars, and loads only what the kernel does not write."""
+    roots = pointer_roots(module)
+    operations = list(module.kernel.body.walk())
+    (roles,) = (operation for operation in operations if operation.name == "roles")
+    nowhere: Roots = frozenset()
+    written = nowhere.union(
+        *(roots.get(o.operands[0], nowhere) for o in operations if o.name == "store")
+    )
+    for operation in roles.regions[0].walk():
+        tiles = (*operation.operands, *operation.results)
+        if any(isinstance(value.type, TileType) for value in tiles):
+            msg = "where a block lies, or how many there are, depends on a tile"
+            raise Unsuited(msg, operation)
+        if operation.name == "load" and roots.get(operation.operands[0], nowhere) & written:
+            msg = "where a block lies depends on memory that the kernel writes"
+            raise Unsuited(msg, operation)
