@@ -1,5 +1,7 @@
 """Products of tiles: `mma.sync` over the fragments of a warp, or multiply-adds of each thread.
 
+`emit.wgmma` has those of warpgroups.
+
 `layout.atoms` puts an instruction's fragment into the first registers of an operand and repeats it
 over the rest, so fragments are slices. The operands of each step along k are read before the step
 before is multiplied, so that reads of shared memory are under way meanwhile.
@@ -18,6 +20,7 @@ from tilewright_compiler.emit.mma import Instruction, Parts
 from tilewright_compiler.emit.operands import Operand, Steps, operand
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import dtype_text
+from tilewright_compiler.emit.wgmma import emit_dot_wait, emit_wgmma
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.types import element_dtype, shape_of
 from tilewright_compiler.layout.atoms import ATOMS, Atom, DotLayouts, dot_layouts
@@ -37,6 +40,9 @@ def _emit_dot(emitter: KernelEmitter, operation: Operation) -> None:
     if layout_of(acc.type) != layouts.acc:
         msg = f"accumulator {acc.type} of a dot that takes {layouts.acc}"
         raise InternalCompilerError(msg)
+    if atom.is_wgmma:
+        emit_wgmma(emitter, operation, atom, layouts)
+        return
     extent = atom.k if atom.is_mma else min(_FMA_STEP, shape_of(a.type)[1])
     a_steps = Steps.of(layouts.a, k_axis=1, extent=extent)
     b_steps = Steps.of(layouts.b, k_axis=0, extent=extent)
@@ -143,4 +149,4 @@ def _multiply_add(text: FunctionText, left: str, right: str, acc: str, dtype: DT
     return text.value(f"llvm.add {product}, {acc} : {type_}")
 
 
-EMITTERS: Mapping[str, Emit] = MappingProxyType({"dot": _emit_dot})
+EMITTERS: Mapping[str, Emit] = MappingProxyType({"dot": _emit_dot, "dot_wait": emit_dot_wait})

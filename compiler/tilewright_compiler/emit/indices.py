@@ -19,15 +19,37 @@ from tilewright_compiler.layout.linear import LANE_BITS
 class ThreadIndices:
     """The thread index of the kernel and what is derived from it, each written once at the top."""
 
-    def __init__(self, text: FunctionText, *, num_threads: int) -> None:
-        """Write the read of the thread index."""
+    def __init__(self, text: FunctionText, *, num_threads: int, launched: int) -> None:
+        """Write the read of the thread index.
+
+        `num_threads` share the program's tiles; further ones that are `launched` have indices
+        behind theirs.
+        """
         self._text = text
         self._bits = (num_threads - 1).bit_length()
+        self._is_exact = num_threads == launched
         self._cache: dict[object, str] = {}
         with text.at_top():
-            self.thread = text.value(
-                f"nvvm.read.ptx.sreg.tid.x range <i32, 0, {num_threads}> : i32"
-            )
+            self.thread = text.value(f"nvvm.read.ptx.sreg.tid.x range <i32, 0, {launched}> : i32")
+
+    def warp_uniform(self, *, warp: Sequence[int]) -> str | None:
+        """Return `linear` of the warp alone, in a form that shows it equal in all lanes."""
+        per_lane = self.linear(lane=[0] * LANE_BITS, warp=warp)
+        if per_lane is None:
+            return None
+        key = ("uniform", tuple(warp))
+        if key not in self._cache:
+            with self._text.at_top():
+                self._cache[key] = first_lane(self._text, per_lane)
+        return self._cache[key]
+
+    def warp(self) -> str:
+        """Return the number of the warp, an i32 that is seen to be equal in all lanes."""
+        key = "warp"
+        if key not in self._cache:
+            with self._text.at_top():
+                self._cache[key] = first_lane(self._text, self._shifted(self.thread, -LANE_BITS))
+        return self._cache[key]
 
     def lane_bit(self, bit: int) -> str:
         """Return an i1: whether that bit of the lane is set."""
@@ -86,7 +108,7 @@ class ThreadIndices:
         return self._shifted(masked, basis.bit_length() - 1 - bit)
 
     def _masked(self, mask: int) -> str:
-        if mask == (1 << self._bits) - 1:
+        if mask == (1 << self._bits) - 1 and self._is_exact:
             return self.thread
         return self._text.value(f"llvm.and {self.thread}, {self._text.i32(mask)} : i32")
 
@@ -95,6 +117,12 @@ class ThreadIndices:
         if distance > 0:
             return self._text.value(f"llvm.shl {value}, {amount} overflow<nsw, nuw> : i32")
         return self._text.value(f"llvm.lshr {value}, {amount} : i32") if distance else value
+
+
+def first_lane(text: FunctionText, value: str) -> str:
+    """Return an i32 that the whole warp executes, as its first lane has it."""
+    everyone, first, clamp = text.i32(-1), text.i32(0), text.i32((1 << LANE_BITS) - 1)
+    return text.value(f"nvvm.shfl.sync idx {everyone}, {value}, {first}, {clamp} : i32 -> i32")
 
 
 def add_or_xor(text: FunctionText, left: str, right: str, *, disjoint: bool) -> str:

@@ -7,7 +7,8 @@ hold equal elements share a name, so nothing is computed twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tilewright.errors import InternalCompilerError
@@ -17,22 +18,61 @@ from tilewright_compiler.emit.indices import ThreadIndices
 from tilewright_compiler.emit.shared import SharedMemory
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.ir.core import Operation, Value
-from tilewright_compiler.ir.types import TileType, TokenType, Type
+from tilewright_compiler.ir.types import DescriptorType, TileType, TokenType, Type
 from tilewright_compiler.layout.linear import LinearLayout
 
 Fragment = tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class EntryParameters:
+    """The names of the entry's parameters that are no arguments of the program.
+
+    `tensor_maps` has that of each bulk copy, `grid` the extents of the logical grid by axis.
+    """
+
+    tensor_maps: Mapping[Operation, str]
+    grid: Mapping[int, str]
+
+
 @dataclass(slots=True)
 class KernelEmitter:
-    """What the emitters of all operation families share."""
+    """What the emitters of all operation families share.
+
+    `num_threads` are the threads that share the program's tiles, `arrivals` those that a ring of
+    mbarriers waits for. `is_producer` says that what is written runs in one thread of another warp.
+    """
 
     text: FunctionText
     threads: ThreadIndices
     shared: SharedMemory
     axis_info: Mapping[Value, AxisInfo]
     prefix_masks: PrefixMasks
+    parameters: EntryParameters
+    num_threads: int
     fragments: dict[Value, Fragment] = field(default_factory=dict)
+    arrivals: dict[Value, int] = field(default_factory=dict)
+    is_producer: bool = False
+
+    @contextmanager
+    def producer(self) -> Iterator[None]:
+        """Write what the producer's one thread does."""
+        self.is_producer = True
+        yield
+        self.is_producer = False
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        """Write what one thread does, always the same one."""
+        if self.is_producer:
+            yield
+            return
+        text = self.text
+        is_first = text.value(f'llvm.icmp "eq" {self.threads.thread}, {text.i32(0)} : i32')
+        text.line(f"scf.if {is_first} {{")
+        with text.nested():
+            yield
+        text.line("}")
 
     def fragment(self, value: Value) -> Fragment:
         """Return the names that hold `value`."""
@@ -81,5 +121,7 @@ def num_registers(type_: Type) -> int:
             return layout_of(type_).num_registers
         case TokenType():
             return 0  # the hardware keeps count
+        case DescriptorType():
+            return 0  # copies name its tensor maps, which are parameters
         case _:
             return 1

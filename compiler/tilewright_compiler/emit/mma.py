@@ -108,12 +108,12 @@ class Instruction:
             return (text.value(f"llvm.bitcast {register} : i32 to vector<2xf16>"),)
         if self.atom != MMA_TF32:
             return (register,)
-        high = _to_tf32(text, register)
+        high = to_tf32(text, register)
         if len(self.products) == 1:
             return (high,)
         rounded = text.value(f"llvm.bitcast {high} : i32 to f32")
         rest = text.value(f"llvm.fsub {register}, {rounded} : f32")
-        return high, _to_tf32(text, rest)
+        return high, to_tf32(text, rest)
 
     def emit(
         self, text: FunctionText, a: Sequence[str], b: Sequence[str], acc: Sequence[str]
@@ -137,5 +137,6 @@ class Instruction:
         return [extract(text, value, index, result) for index in range(len(acc))]
 
 
-def _to_tf32(text: FunctionText, name: str) -> str:
+def to_tf32(text: FunctionText, name: str) -> str:
+    """Return an f32 rounded to tf32, as the i32 that instructions take."""
     return text.intrinsic("llvm.nvvm.f2tf32.rna", (name,), ("f32",), "i32")

@@ -9,31 +9,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from tilewright.abi.arguments import AbiParameter
 from tilewright.abi.signature import DIVISOR, Pointer, Scalar
 from tilewright.errors import InternalCompilerError
 from tilewright_compiler.analysis.alias import written_arguments
 from tilewright_compiler.analysis.axis_info import analyze
 from tilewright_compiler.analysis.prefix_masks import PrefixMasks
+from tilewright_compiler.analysis.tensor_maps import added_parameters, copied_tile, tensor_maps
 from tilewright_compiler.emit import (
     arithmetic,
     async_copy,
     control,
     convert_layout,
+    descriptor,
     dot,
     math,
+    mbarrier,
     memory,
     reduce,
+    roles,
     shape,
     shared_tiles,
+    tma,
 )
 from tilewright_compiler.emit.indices import ThreadIndices
-from tilewright_compiler.emit.kernel import Emit, KernelEmitter
+from tilewright_compiler.emit.kernel import Emit, EntryParameters, KernelEmitter
 from tilewright_compiler.emit.shared import SharedMemory
 from tilewright_compiler.emit.shared_access import SYMBOL
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import POINTER, dtype_text, memory_dtype
 from tilewright_compiler.ir.core import Block, Module
 from tilewright_compiler.ir.stages import MlirText
+from tilewright_compiler.layout.linear import NUM_LANES
 
 SHARED_ALIGNMENT = 128
 
@@ -47,21 +54,32 @@ def emit_module(module: Module) -> MlirText:
         msg = f"emission takes one function, got {list(module.functions)}: calls are inlined first"
         raise InternalCompilerError(msg)
     kernel, signature = module.kernel, module.signature
-    num_threads = 32 * signature.num_warps
+    producer_warps: int = module.attributes.get("producer_warps", 0)
+    num_threads = NUM_LANES * (signature.num_warps + producer_warps)
     text = FunctionText()
-    threads = ThreadIndices(text, num_threads=num_threads)
+    threads = ThreadIndices(text, num_threads=NUM_LANES * signature.num_warps, launched=num_threads)
     axis_info = analyze(module)
+    added = added_parameters(module)
     emitter = KernelEmitter(
-        text, threads, SharedMemory(text, threads), axis_info, PrefixMasks(module, axis_info)
+        text,
+        threads,
+        SharedMemory(text, threads),
+        axis_info,
+        PrefixMasks(module, axis_info),
+        _entry_parameters(module, added),
+        num_threads=NUM_LANES * signature.num_warps,
     )
-    parameters = _emit_parameters(emitter, module)
+    parameters = ", ".join([*_emit_parameters(emitter, module), *map(_added_parameter, added)])
     _emit_block(emitter, kernel.body)
     shared_bytes: int = module.attributes.get("shared_bytes", 0)
     attributes = f"gpu.kernel, nvvm.kernel, nvvm.reqntid = array<i32: {num_threads}, 1, 1>"
+    if producer_warps:
+        # ptxas lets registers move between warpgroups only if it knows that one CTA is enough.
+        attributes += ", nvvm.minctasm = 1 : i32"
     lines = [
         "module attributes {gpu.container_module} {",
         "  gpu.module @kernels {",
-        *(f"    {line}" for line in _globals(shared_bytes)),
+        *(f"    {line}" for line in _globals(module)),
         *(f"    {line}" for line in text.declarations()),
         f"    llvm.func @{kernel.name}({parameters}) attributes {{{attributes}}} {{",
         *(f"    {line}" for line in text.body()),
@@ -90,8 +108,8 @@ def _emit_block(emitter: KernelEmitter, block: Block) -> None:
         emit(emitter, operation)
 
 
-def _emit_parameters(emitter: KernelEmitter, module: Module) -> str:
-    """Define the kernel's arguments; return the text of the parameter list."""
+def _emit_parameters(emitter: KernelEmitter, module: Module) -> list[str]:
+    """Define the kernel's arguments; return the texts of their parameters."""
     texts = []
     arguments = zip(module.kernel.body.arguments, module.signature.runtime, strict=True)
     for index, (argument, (_, parameter)) in enumerate(arguments):
@@ -105,7 +123,26 @@ def _emit_parameters(emitter: KernelEmitter, module: Module) -> str:
             if target != "i16":
                 name = emitter.text.value(f"llvm.bitcast {name} : i16 to {target}")
         emitter.define(argument, [name])
-    return ", ".join(texts)
+    return texts
+
+
+def _entry_parameters(module: Module, added: tuple[AbiParameter, ...]) -> EntryParameters:
+    by_spec = {p.tensor_map: f"%{p.name}" for p in added if p.kind == "tensor_map"}
+    return EntryParameters(
+        tensor_maps={copy: by_spec[map_.spec] for copy, map_ in tensor_maps(module).items()},
+        grid={p.axis: f"%{p.name}" for p in added if p.kind == "grid"},
+    )
+
+
+def _added_parameter(parameter: AbiParameter) -> str:
+    if parameter.kind == "grid":
+        return f"%{parameter.name}: {dtype_text(parameter.dtype)}"
+    size = parameter.size_bytes
+    # By value: the copy engine reads the map where the launch put it.
+    return (
+        f"%{parameter.name}: !llvm.ptr {{llvm.byval = !llvm.array<{size} x i8>, "
+        f"nvvm.grid_constant, llvm.align = {size} : i32}}"
+    )
 
 
 def _parameter_type(parameter: Pointer | Scalar) -> str:
@@ -116,14 +153,16 @@ def _parameter_type(parameter: Pointer | Scalar) -> str:
     return "i16" if parameter.dtype.bits == 16 else dtype_text(memory_dtype(parameter.dtype))
 
 
-def _globals(shared_bytes: int) -> list[str]:
-    if shared_bytes == 0:
+def _globals(module: Module) -> list[str]:
+    if module.attributes.get("shared_bytes", 0) == 0:
         return []
+    copied = [copied_tile(operation)[2].alignment_bytes for operation in tensor_maps(module)]
+    alignment = max([SHARED_ALIGNMENT, *copied])
     # Dynamic shared memory: the size comes with the launch, and may pass the static limit of 48
     # KiB.
     return [
         f"llvm.mlir.global external @{SYMBOL}() "
-        f"{{addr_space = 3 : i32, alignment = {SHARED_ALIGNMENT} : i64}} : !llvm.array<0 x i8>"
+        f"{{addr_space = 3 : i32, alignment = {alignment} : i64}} : !llvm.array<0 x i8>"
     ]
 
 
@@ -137,7 +176,11 @@ EMITTERS: Mapping[str, Emit] = MappingProxyType(
         **convert_layout.EMITTERS,
         **shared_tiles.EMITTERS,
         **async_copy.EMITTERS,
+        **descriptor.EMITTERS,
+        **tma.EMITTERS,
+        **mbarrier.EMITTERS,
         **dot.EMITTERS,
         **control.emitters(_emit_block),
+        **roles.emitters(_emit_block),
     }
 )

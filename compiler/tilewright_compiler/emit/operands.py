@@ -176,6 +176,13 @@ def operand(emitter: KernelEmitter, value: Value, layout: LinearLayout, steps: S
     """Return an operand of a dot that wants it in `layout`, cut into `steps`."""
     if isinstance(value.type, SharedType):
         return SharedOperand(emitter, value, steps)
+    return register_operand(emitter, value, layout, steps)
+
+
+def register_operand(
+    emitter: KernelEmitter, value: Value, layout: LinearLayout, steps: Steps
+) -> RegisterOperand:
+    """Return an operand that is in registers; raises InternalCompilerError if laid out otherwise."""
     if layout_of(value.type) != layout:
         msg = f"operand {value.type} of a dot that takes {layout}: the schedule must convert it"
         raise InternalCompilerError(msg)

@@ -6,7 +6,8 @@ barrier before an exchange that needs one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tilewright_compiler.emit.indices import ThreadIndices
 from tilewright_compiler.emit.shared_access import (
@@ -19,6 +20,9 @@ from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.ir.types import ElementType
 from tilewright_compiler.layout.shared import SharedExchange
 
+# The hardware has 16 barriers; 0 is that of the whole program.
+_ROLE_BARRIER = 1
+
 
 class SharedMemory:
     """Emits exchanges and barriers of one kernel."""
@@ -26,10 +30,22 @@ class SharedMemory:
     def __init__(self, text: FunctionText, threads: ThreadIndices) -> None:
         self._text = text
         self._threads = threads
+        self._role_threads: int | None = None
+
+    @contextmanager
+    def role(self, *, num_threads: int) -> Iterator[None]:
+        """Let the barriers of what is written inside be those of these threads alone."""
+        self._role_threads = num_threads
+        yield
+        self._role_threads = None
 
     def barrier(self) -> None:
-        """Make all warps meet."""
-        self._text.line("nvvm.barrier0")
+        """Make all warps meet: of the program, or of the role being written."""
+        if self._role_threads is None:
+            self._text.line("nvvm.barrier0")
+            return
+        number, count = self._text.i32(_ROLE_BARRIER), self._text.i32(self._role_threads)
+        self._text.line(f"nvvm.barrier id = {number} number_of_threads = {count}")
 
     def exchange(
         self, plan: SharedExchange, source: Sequence[str], element: ElementType, *, offset: int

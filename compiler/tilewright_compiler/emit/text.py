@@ -15,6 +15,11 @@ from tilewright_compiler.emit.types import dtype_text, literal
 INDENT = "  "
 
 
+# Name, type and constraint of an operand of inline PTX.
+AssemblyOperand = tuple[str, str, str]
+_REGISTER_CONSTRAINTS = {"i32": "r", "f32": "f"}
+
+
 class FunctionText:
     """The text of a function in the making.
 
@@ -96,6 +101,44 @@ class FunctionText:
         return self.value(
             f'llvm.call_intrinsic "{name}"({", ".join(arguments)}) : '
             f"({', '.join(types)}) -> {result}"
+        )
+
+    def assembly(
+        self,
+        template: str,
+        operands: Sequence[AssemblyOperand] = (),
+        *,
+        results: Sequence[str] = (),
+        tied: Sequence[str] = (),
+    ) -> tuple[str, ...]:
+        """Append inline PTX that touches memory; return its results, of the types given.
+
+        With `tied`, each result starts out as one of these values and replaces it. In the template
+        `$0` is the first result; operands count on from the results, and from those tied.
+        """
+        prefix = "=" if tied else "=&"
+        constraints = [
+            *(prefix + _REGISTER_CONSTRAINTS[type_] for type_ in results),
+            *(str(index) for index in range(len(tied))),
+            *(constraint for _, _, constraint in operands),
+            "~{memory}",
+        ]
+        names = [*tied, *(name for name, _, _ in operands)]
+        types = [*results[: len(tied)], *(type_ for _, type_, _ in operands)]
+        call = (
+            f'llvm.inline_asm has_side_effects asm_dialect = att "{template}", '
+            f'"{",".join(constraints)}" {", ".join(names)} : ({", ".join(types)}) -> '
+        )
+        if not results:
+            self.line(f"{call}!llvm.void")
+            return ()
+        if len(results) == 1:
+            return (self.value(call + results[0]),)
+        struct = f"!llvm.struct<({', '.join(results)})>"
+        packed = self.value(call + struct)
+        return tuple(
+            self.value(f"llvm.extractvalue {packed}[{index}] : {struct}")
+            for index in range(len(results))
         )
 
     def i1(self, value: bool) -> str:  # the value itself, not a switch

@@ -22,6 +22,7 @@ from tilewright.abi.dtypes import (
 from tilewright_compiler.ir.evaluate import convert
 from tilewright_compiler.ir.types import (
     ElementType,
+    MbarrierType,
     PointerType,
     ScalarType,
     SharedType,
@@ -46,8 +47,8 @@ _QUIET_NAN = {
 
 
 def register_type(type_: Type) -> str:
-    """Return the MLIR type of one register of `type_`; a tile in shared memory is its address."""
-    if isinstance(type_, SharedType):
+    """Return the MLIR type of one register of `type_`; what is in shared memory is its address."""
+    if isinstance(type_, SharedType | MbarrierType):
         return SHARED_POINTER
     return element_text(element_type(type_))
 

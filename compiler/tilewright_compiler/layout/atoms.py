@@ -87,7 +87,7 @@ class _Places:
 
 
 _AXES = {"a": "mk", "b": "kn", "acc": "mn"}
-_GROUP_WARPS = 4
+GROUP_WARPS = 4
 
 
 def dot_layouts(
@@ -104,7 +104,7 @@ def dot_layouts(
     rows, columns = warps
     if atom.is_wgmma:
         # The warps of a warpgroup share the atom: 16 of its rows each.
-        rows //= _GROUP_WARPS
+        rows //= GROUP_WARPS
         warp += [_Step("m", 16), _Step("m", 32)]
     for axis, count in (("n", columns), ("m", rows)):
         split = len(bits[axis]) - log2(count)

@@ -1,0 +1,169 @@
+"""Which tensor maps a scheduled kernel needs, and how the host builds each at a launch.
+
+A bulk copy names a descriptor and a tile in shared memory; the two together are a tensor map: the
+tensor is the descriptor's, box and swizzle are the tile's (`layout.boxes`). What the host is told
+are expressions over launch arguments (`abi.arguments.TensorMapSpec`), so a descriptor must be made
+of them: of its pointer argument itself, and of integers that the arguments give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.abi.arguments import AbiParameter, TensorMapSpec
+from tilewright.errors import InternalCompilerError
+from tilewright_compiler.ir.core import Module, Operation, Value
+from tilewright_compiler.ir.types import DescriptorType, SharedType, element_dtype
+from tilewright_compiler.layout.boxes import Boxes, boxes_of
+from tilewright_compiler.layout.swizzle import SharedLayout
+
+# Those that are the same on the host, which computes without a width; in the kernel what wraps at
+# 64 bits is no size of anything.
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A tensor map of a kernel: the descriptor that it serves, and how it is built."""
+
+    descriptor: Value
+    spec: TensorMapSpec
+
+
+class LaunchExpressions:
+    """What values of a kernel are in terms of its launch arguments."""
+
+    def __init__(self, module: Module) -> None:
+        """Read the kernel of a module; calls are inlined."""
+        kernel = module.kernel
+        self._names = {
+            argument: name
+            for argument, (name, _) in zip(
+                kernel.body.arguments, module.signature.runtime, strict=True
+            )
+        }
+        self._producers: dict[Value, Operation] = {
+            result: operation for operation in kernel.body.walk() for result in operation.results
+        }
+
+    def producer(self, value: Value) -> Operation | None:
+        """Return the operation that gives `value`; None of an argument."""
+        return self._producers.get(value)
+
+    def argument(self, value: Value) -> str | None:
+        """Return the name of the launch argument that `value` is; None if it is not one."""
+        return self._names.get(value)
+
+    def of(self, value: Value) -> str | None:
+        """Return the launch expression of an integer scalar; None if there is none."""
+        if value in self._names:
+            return self._names[value]
+        operation = self._producers.get(value)
+        if operation is None:
+            return None
+        match operation.name:
+            case "constant":
+                return str(int(operation.attributes["value"]))
+            case "cast" if _is_widening(operation):
+                return self.of(operation.operands[0])
+            case "add" | "sub" | "mul" if element_dtype(value.type).bits == 64:
+                left, right = (self.of(operand) for operand in operation.operands)
+                if left is None or right is None:
+                    return None
+                return f"({left} {_OPERATORS[operation.name]} {right})"
+            case _:
+                return None
+
+
+def tensor_map_spec(
+    expressions: LaunchExpressions, descriptor: Value, layout: SharedLayout
+) -> TensorMapSpec | None:
+    """Return how the host builds the map that copies blocks of `descriptor` to tiles of `layout`.
+
+    None if the descriptor is not made of launch arguments, or bulk copies do not write that layout.
+    """
+    type_, made = descriptor.type, expressions.producer(descriptor)
+    assert isinstance(type_, DescriptorType), f"{type_} is no descriptor"
+    boxes = boxes_of(layout, size_bytes=type_.dtype.size_bytes)
+    if made is None or made.name != "make_descriptor" or boxes is None:
+        return None
+    base, *numbers = made.operands
+    pointer = expressions.argument(base)
+    texts = [expressions.of(number) for number in numbers]
+    known = [text for text in texts if text is not None]
+    if pointer is None or len(known) != len(texts):
+        return None
+    rank = len(type_.block)
+    return TensorMapSpec(
+        pointer=pointer,
+        dtype=type_.dtype,
+        sizes=tuple(known[:rank]),
+        strides=(*known[rank:], "1"),
+        box=boxes.shape,
+        swizzle_bytes=boxes.swizzle_bytes,
+    )
+
+
+def copied_tile(operation: Operation) -> tuple[Value, SharedType, Boxes]:
+    """Return descriptor, shared tile and boxes of a `tma_load` or `tma_store`.
+
+    Raises InternalCompilerError if bulk copies do not write that layout.
+    """
+    descriptor, tile = operation.operands[0], operation.operands[1].type
+    assert isinstance(tile, SharedType), f"{operation.name} of {tile}"
+    boxes = boxes_of(tile.layout, size_bytes=tile.dtype.size_bytes)
+    if boxes is None:
+        msg = f"{operation.name} of {tile}: bulk tensor copies do not write that layout"
+        raise InternalCompilerError(msg)
+    return descriptor, tile, boxes
+
+
+def tensor_maps(module: Module) -> Mapping[Operation, TensorMap]:
+    """Return the tensor map of each bulk copy of a scheduled module, in program order.
+
+    Raises InternalCompilerError if there is none: the schedule asks `tensor_map_spec` first.
+    """
+    expressions = LaunchExpressions(module)
+    found: dict[Operation, TensorMap] = {}
+    for operation in module.kernel.body.walk():
+        if operation.name not in ("tma_load", "tma_store"):
+            continue
+        descriptor, tile, _ = copied_tile(operation)
+        spec = tensor_map_spec(expressions, descriptor, tile.layout)
+        if spec is None:
+            msg = f"{operation.name} of a descriptor that no launch argument describes"
+            raise InternalCompilerError(msg)
+        found[operation] = TensorMap(descriptor, spec)
+    return found
+
+
+def added_parameters(module: Module) -> tuple[AbiParameter, ...]:
+    """Return the parameters of a kernel's entry behind its run-time arguments.
+
+    Tensor maps in the order of their first use, equal ones once; then the extents of the logical
+    grid that a persistent kernel reads.
+    """
+    specs = dict.fromkeys(map_.spec for map_ in tensor_maps(module).values())
+    axes = sorted(
+        {
+            operation.attributes["axis"]
+            for operation in module.kernel.body.walk()
+            if operation.name == "grid_extent"
+        }
+    )
+    return (
+        *(
+            AbiParameter("tensor_map", f"map{index}", tensor_map=spec)
+            for index, spec in enumerate(specs)
+        ),
+        *(AbiParameter("grid", f"grid{axis}", axis=axis) for axis in axes),
+    )
+
+
+def _is_widening(operation: Operation) -> bool:
+    source, target = (element_dtype(v.type) for v in (operation.operands[0], operation.result))
+    if not source.is_integer or not target.is_integer or source.bits == 1:
+        return False
+    keeps_sign = source.is_signed == target.is_signed or not source.is_signed
+    return source == target or (source.bits < target.bits and keeps_sign)

@@ -1,0 +1,106 @@
+"""Bulk tensor copies between global and shared memory: a box of a tensor map each, by one thread.
+
+Coordinates are those of elements, the fastest axis first. What lies outside the tensor is read as
+zero and not written, so nothing here has a mask. A store is a group of its own, so that waiting
+counts stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from tilewright_compiler.analysis.tensor_maps import copied_tile
+from tilewright_compiler.emit.kernel import Emit, KernelEmitter
+from tilewright_compiler.emit.shared_access import advanced
+from tilewright_compiler.emit.text import AssemblyOperand
+from tilewright_compiler.emit.types import SHARED_POINTER
+from tilewright_compiler.ir.core import Operation, Value
+from tilewright_compiler.ir.types import element_dtype
+
+_LOAD = (
+    "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes "
+    "[$0], [$1, {{{coordinates}}}], [$2];"
+)
+_STORE = "cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [$1, {{{coordinates}}}], [$0];"
+_GENERIC_POINTER = "!llvm.ptr"
+
+
+def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
+    mbarrier = (emitter.scalar(operation.operands[2]), SHARED_POINTER, "r")
+    with emitter.one_thread():
+        for operands, coordinates in _boxes(emitter, operation, operation.operands[3:]):
+            _emit_copy(emitter, _LOAD, [*operands, mbarrier], coordinates)
+
+
+def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
+    with emitter.one_thread():
+        for operands, coordinates in _boxes(emitter, operation, operation.operands[2:]):
+            _emit_copy(emitter, _STORE, operands, coordinates)
+        emitter.text.line("nvvm.cp.async.bulk.commit.group")
+
+
+def _emit_copy(
+    emitter: KernelEmitter,
+    template: str,
+    operands: list[AssemblyOperand],
+    coordinates: list[AssemblyOperand],
+) -> None:
+    places = range(len(operands), len(operands) + len(coordinates))
+    text = template.format(
+        rank=len(coordinates), coordinates=", ".join(f"${place}" for place in places)
+    )
+    emitter.text.assembly(text, [*operands, *coordinates])
+
+
+def _boxes(
+    emitter: KernelEmitter, operation: Operation, coordinates: tuple[Value, ...]
+) -> Iterator[tuple[list[AssemblyOperand], list[AssemblyOperand]]]:
+    """Yield shared address and tensor map of each box of a tile, and its coordinates."""
+    text = emitter.text
+    _, _, boxes = copied_tile(operation)
+    tensor_map = (emitter.parameters.tensor_maps[operation], _GENERIC_POINTER, "l")
+    base = emitter.scalar(operation.operands[1])
+    *outer, along = (_index(emitter, coordinate) for coordinate in coordinates)
+    for box in range(boxes.count):
+        start = along
+        if box:
+            step = text.i32(box * boxes.shape[-1])
+            start = text.value(f"llvm.add {along}, {step} : i32")
+        place = advanced(text, base, box * boxes.box_bytes)
+        yield (
+            [(place, SHARED_POINTER, "r"), tensor_map],
+            [(name, "i32", "r") for name in (start, *reversed(outer))],
+        )
+
+
+def _index(emitter: KernelEmitter, coordinate: Value) -> str:
+    """Return a coordinate as the hardware takes it. No tensor has 2^31 elements along an axis."""
+    dtype, name = element_dtype(coordinate.type), emitter.scalar(coordinate)
+    if dtype.bits == 32:
+        return name
+    change = "trunc" if dtype.bits > 32 else "sext" if dtype.is_signed else "zext"
+    return emitter.text.value(f"llvm.{change} {name} : i{dtype.bits} to i32")
+
+
+def _emit_store_wait(emitter: KernelEmitter, operation: Operation) -> None:
+    with emitter.one_thread():
+        pending = operation.attributes["pending"]
+        emitter.text.line(f"nvvm.cp.async.bulk.wait_group {pending} {{read}}")
+
+
+def _emit_fence(emitter: KernelEmitter, operation: Operation) -> None:
+    del operation  # it says nothing but where it stands
+    emitter.text.line(
+        "nvvm.fence.proxy {kind = #nvvm.proxy_kind<async.shared>, space = #nvvm.shared_space<cta>}"
+    )
+
+
+EMITTERS: Mapping[str, Emit] = MappingProxyType(
+    {
+        "tma_load": _emit_load,
+        "tma_store": _emit_store,
+        "tma_store_wait": _emit_store_wait,
+        "async_fence": _emit_fence,
+    }
+)

@@ -1,0 +1,69 @@
+"""Tiles in shared memory as boxes of a tensor map: what one bulk tensor copy moves.
+
+A box is a panel (`layout.panels`), or a whole tile that lies row by row. The hardware takes up to
+256 elements along each axis (CUDA driver API, `cuTensorMapEncodeTiled`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from tilewright_compiler.layout.panels import ALIGNMENT_BYTES, panels_of
+from tilewright_compiler.layout.swizzle import SharedLayout
+
+MAX_EXTENT = 256
+MAX_RANK = 5
+SwizzleBytes = Literal[0, 32, 64, 128]
+
+_UNIT_BYTES = 16  # rows of a box, and its place in shared memory, are multiples of it
+_PLAIN_ALIGNMENT_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """How a tile is cut along its last axis: `count` boxes of `shape`, one behind the other."""
+
+    shape: tuple[int, ...]
+    count: int
+    swizzle_bytes: SwizzleBytes
+    size_bytes: int
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes of one box, and so from one to the next."""
+        return prod(self.shape) * self.size_bytes
+
+    @property
+    def alignment_bytes(self) -> int:
+        """What the address of the tile must be a multiple of."""
+        return ALIGNMENT_BYTES if self.swizzle_bytes else _PLAIN_ALIGNMENT_BYTES
+
+
+def boxes_of(layout: SharedLayout, *, size_bytes: int) -> Boxes | None:
+    """Return the boxes that bulk copies write as `layout`; None if there are none."""
+    panels = panels_of(layout, size_bytes=size_bytes)
+    if panels is not None:
+        if panels.axis != len(layout.shape) - 1:
+            return None
+        line = panels.line_bytes // size_bytes
+        boxes = Boxes(
+            (*layout.shape[:-1], line), panels.count, _swizzle(panels.line_bytes), size_bytes
+        )
+    elif layout.offsets == tuple(1 << bit for bit in range(len(layout.offsets))):
+        boxes = Boxes(layout.shape, 1, 0, size_bytes)
+    else:
+        return None
+    fits = max(boxes.shape) <= MAX_EXTENT and 1 <= len(boxes.shape) <= MAX_RANK
+    return boxes if fits and boxes.shape[-1] * size_bytes % _UNIT_BYTES == 0 else None
+
+
+def _swizzle(line_bytes: int) -> SwizzleBytes:
+    match line_bytes:
+        case 128:
+            return 128
+        case 64:
+            return 64
+        case _:
+            return 32
