@@ -212,6 +212,9 @@ class _Chooser:
         for store in self._groups.stores:
             if self._groups.origin(store.value) is None:  # cheap: as the pointer likes it
                 yield store.operation, self._preferred(store.access)[0]
+        for operation in self._groups.block_stores:
+            value = operation.operands[1]
+            yield operation, self._natural(value) or self._default(shape_of(value.type))[0]
         for operation in self._groups.reduces:
             yield operation, self._reduce_layout(operation)
 

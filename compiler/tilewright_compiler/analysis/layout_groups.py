@@ -136,6 +136,7 @@ class LayoutGroups:
     definitions: Mapping[Value, Operation]
     cheap: frozenset[Value]
     stores: tuple[AccessUse, ...]
+    block_stores: tuple[Operation, ...]
     reduces: tuple[Operation, ...]
     dots: Mapping[Operation, DotLayouts]
 
@@ -209,6 +210,7 @@ class _Collector:
         self._wants: list[tuple[Value, Value, int]] = []  # (operand, anchored wanter, weight)
         self._loads: list[tuple[Operation, int]] = []
         self._stores: list[tuple[Operation, int]] = []
+        self._block_stores: list[Operation] = []
         self._reduces: list[tuple[Operation, int]] = []
         self._ties: list[tuple[Operation, Value, int]] = []  # accesses by anchored pointers
         self._dots: list[tuple[Operation, int]] = []
@@ -249,6 +251,8 @@ class _Collector:
                     self._ties.append((operation, value, weight))
                 elif pointer in self._parent:
                     self._tie(pointer, (value,), weight)
+            case "descriptor_store":
+                self._block_stores.append(operation)
             case "dot":
                 self._dot(operation, weight)
             case "reduce":
@@ -376,6 +380,7 @@ class _Collector:
             self._definitions,
             frozenset(self._cheap),
             tuple(self._store_use(operation, weight) for operation, weight in self._stores),
+            tuple(self._block_stores),
             tuple(operation for operation, _ in self._reduces),
             {o: layouts_of_dot(o, num_warps=self._num_warps) for o, _ in self._dots},
         )

@@ -78,7 +78,7 @@ class Access:
     """What all threads together read or write by one operation.
 
     `groups` is None for what is done when the operation is. For an asynchronous copy it counts the
-    groups committed since it started, its own included.
+    groups committed since it started, its own included; a bulk store is a group of its own.
     """
 
     place: SharedPlace | GlobalPlace
@@ -200,6 +200,8 @@ class Accesses:
                 copied = self._tile(operands[1], operands[0], is_write=True)
                 yield replace(copied, groups=0)
                 yield replace(self._global(operands[0], is_write=False), groups=0)
+            case "tma_store":
+                yield Access(self._tiles[operands[1]][0], is_write=False, groups=0)
             case "load" | "store":
                 yield self._global(operands[0], is_write=operation.name == "store")
             case "dot":

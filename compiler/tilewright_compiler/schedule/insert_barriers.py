@@ -26,6 +26,8 @@ from tilewright_compiler.schedule.accesses import Access, Accesses, SharedPlace
 
 State = frozenset[Access]
 
+_WAITS = ("async_wait", "tma_store_wait")
+
 # How often a loop is taken to run when barriers inside it are weighed against each other.
 _LOOP_WEIGHT = 16
 
@@ -56,7 +58,7 @@ class _Walk:
         self.early: dict[Operation, None] = {}
         self._accesses = Accesses(module)
         operations = list(module.kernel.body.walk())
-        waits = [o.attributes["pending"] for o in operations if o.name == "async_wait"]
+        waits = [o.attributes["pending"] for o in operations if o.name in _WAITS]
         # Beyond this no wait tells counts of groups apart.
         self._most_groups: int = max(waits, default=0) + 1
 
@@ -76,7 +78,10 @@ class _Walk:
                     state = _met(state)
                 case "async_commit":
                     state = frozenset(self._committed(access) for access in state)
-                case "async_wait":
+                case "tma_store":
+                    state = self._operation(operation, state)
+                    state = frozenset(self._committed(access) for access in state)
+                case "async_wait" | "tma_store_wait":
                     pending: int = operation.attributes["pending"]
                     state = frozenset(_arrived(access, pending) for access in state)
                 case _:

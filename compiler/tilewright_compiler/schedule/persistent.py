@@ -88,6 +88,8 @@ def _before_programs(body: Block) -> Collection[Operation]:
         is_known = is_pure(operation) and known.issuperset(operation.operands)
         is_of_programs = operation.name in ("program_id", "num_programs")
         has_tiles = any(isinstance(r.type, TileType | SharedType) for r in operation.results)
+        if operation.name == "alloc_shared":
+            has_tiles = False
         if is_known and not is_of_programs and not has_tiles:
             found[operation] = None
             known.update(operation.results)

@@ -23,7 +23,7 @@ from tilewright_compiler.schedule.allocate_shared import find_overlap
 from tilewright_compiler.schedule.scratch import scratch_bytes
 
 _TOKEN_USERS = ("async_wait", "for", "yield")
-_CONTROL = ("for", "while", "if", "yield", "condition", "return")  # types checked by ir.verifier
+_CONTROL = ("for", "while", "if", "yield", "condition", "return")  # ir.verifier checks types
 
 
 def verify_scheduled(module: Module) -> None:
@@ -90,7 +90,7 @@ def _operation_complaint(operation: Operation, module: Module) -> str | None:
         for value in (*operation.operands, *operation.results)
         if isinstance(value.type, TileType)
     ]
-    if not tiles or operation.name in _CONTROL:
+    if not tiles or operation.name in (*_CONTROL, "tile_part"):
         return None
     layouts = [tile.layout for tile in tiles if tile.layout is not None]
     if operation.name in ("reduce", "convert_layout"):

@@ -55,6 +55,9 @@ def warp_specialize(module: Module, *, max_stages: int) -> Module:
     builder.create("barrier")
     producer = Producer(groups, rings, values).region(shared)
     consumer = Consumer(groups, rings, values).region(shared)
+    if any(operation.name == "tma_store" for operation in consumer.walk()):
+        last_wait = Operation("tma_store_wait", attributes={"pending": 0})
+        consumer.operations.insert(len(consumer.operations) - 1, last_wait)
     registers = _consumer_registers(module.signature.num_warps)
     builder.create(
         "roles",
@@ -75,7 +78,7 @@ def warp_specialize(module: Module, *, max_stages: int) -> Module:
 def _is_common(operation: Operation) -> bool:
     """Whether both roles may take an operation's scalars and descriptors from before the roles."""
     has_tiles = any(isinstance(r.type, TileType | SharedType) for r in operation.results)
-    return is_pure(operation) and not has_tiles
+    return operation.name == "alloc_shared" or (is_pure(operation) and not has_tiles)
 
 
 def _rings(builder: Builder, group: FetchGroup, num_warps: int) -> Rings:

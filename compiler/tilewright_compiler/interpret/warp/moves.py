@@ -26,6 +26,7 @@ from tilewright_compiler.layout.convert import (
     RegisterMove,
     ShuffleExchange,
     broadcast_sources,
+    part_registers,
     plan_conversion,
     register_sources,
 )
@@ -64,6 +65,11 @@ def _transpose(warp: Warp, operation: Operation) -> Array:
 
 def _broadcast(warp: Warp, operation: Operation) -> Array:
     return _taken(warp, operation, broadcast_sources(*_layouts(operation)))
+
+
+def _part(warp: Warp, operation: Operation) -> Array:
+    axis, start = operation.attributes["axis"], operation.attributes["start"]
+    return _taken(warp, operation, part_registers(*_layouts(operation), axis=axis, start=start))
 
 
 def _convert_layout(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]:
@@ -197,6 +203,7 @@ COMPUTE: Mapping[str, Compute] = MappingProxyType(
         "reshape": _reshape,
         "transpose": _transpose,
         "broadcast": _broadcast,
+        "tile_part": _part,
     }
 )
 EXCHANGES: Mapping[str, Exchange] = MappingProxyType(

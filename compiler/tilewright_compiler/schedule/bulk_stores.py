@@ -1,0 +1,143 @@
+"""Scheduled tile IR with `descriptor_store` -> parts of tiles that go to global memory by bulk
+copies, through two buffers in shared memory.
+
+A part is one swizzle line wide: a choice of registers where the tile is an accumulator. While one
+part is on its way, the next is written to the other buffer:
+
+    tma_store_wait pending = 1      the buffer's last copy has read it
+    shared_store part -> buffer
+    async_fence                     copies see what was stored
+    tma_store buffer                by one thread
+
+`insert_barriers` finds where the threads must wait for each other. A tile that cannot be parted
+goes through one buffer as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewright_compiler.analysis.alias import Roots, pointer_roots
+from tilewright_compiler.ir.builder import Builder, copy_operation, rewrite_module
+from tilewright_compiler.ir.core import Module, Operation, Value
+from tilewright_compiler.ir.types import (
+    DescriptorType,
+    ScalarType,
+    SharedType,
+    TileType,
+    element_dtype,
+)
+from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.layout.panels import ALIGNMENT_BYTES, LINE_BYTES, panelled
+from tilewright_compiler.schedule.unsuited import Unsuited
+
+
+def bulk_stores(module: Module) -> Module:
+    """Replace every `descriptor_store`; tiles have layouts.
+
+    Raises Unsuited if a block cannot be copied in bulk, or may be read again by the kernel.
+    """
+    operations = list(module.kernel.body.walk())
+    made = {o.result: o for o in operations if o.name == "make_descriptor"}
+    plans: dict[Operation, list[_Plan]] = {}
+    by_store = {}
+    for store in (o for o in operations if o.name == "descriptor_store"):
+        make = made.get(store.operands[0])
+        if make is None:
+            msg = "which tensor descriptor is written depends on the program's flow"
+            raise Unsuited(msg, store)
+        plan = _plan(store)
+        plans.setdefault(make, []).append(plan)
+        by_store[store] = plan
+    _check_loads(module, plans)
+
+    def rewrite(
+        operation: Operation, operands: tuple[Value, ...], builder: Builder
+    ) -> tuple[Value, ...] | None:
+        if operation in by_store:
+            _store(by_store[operation], operands, builder)
+            return ()
+        if operation not in plans:
+            return None
+        values = dict(zip(operation.operands, operands, strict=True))
+        results = copy_operation(operation, values, builder).results
+        for plan in plans[operation]:
+            plan.descriptor = builder.value("make_descriptor", operands, plan.descriptor_type)
+            plan.buffers = [
+                builder.value("alloc_shared", [], plan.buffer, alignment=ALIGNMENT_BYTES)
+                for _ in range(min(2, len(plan.starts)))
+            ]
+        return results
+
+    return rewrite_module(module, rewrite)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """How a store is done: the parts' type and starts along the last axis, and a buffer's type.
+
+    `descriptor` and `buffers` are those of the rebuilt module, next to the store's descriptor.
+    """
+
+    part: TileType
+    starts: range
+    buffer: SharedType
+    descriptor: Value | None = None
+    buffers: list[Value] = field(default_factory=list)
+
+    @property
+    def descriptor_type(self) -> DescriptorType:
+        return DescriptorType(self.buffer.dtype, self.buffer.shape)
+
+
+def _plan(store: Operation) -> _Plan:
+    type_ = store.operands[1].type
+    assert isinstance(type_, TileType), "the verifier checks types"
+    assert type_.layout is not None, "only tiles with layouts are scheduled"
+    dtype, axis = element_dtype(type_), len(type_.shape) - 1
+    extent = type_.shape[axis]
+    part = type_
+    line = max(1, LINE_BYTES[0] // dtype.size_bytes)
+    if axis and extent > line:
+        layout: LinearLayout | None = type_.layout.part(axis, line)
+        if layout is not None:
+            part = TileType(layout.shape, ScalarType(dtype), layout)
+    placed = panelled(part.shape, axis, size_bytes=dtype.size_bytes)
+    if placed is None:
+        msg = f"a row of a block {type_} has less than {LINE_BYTES[-1]} bytes"
+        raise Unsuited(msg, store)
+    buffer = SharedType(part.shape, dtype, placed)
+    return _Plan(part, range(0, extent, part.shape[axis]), buffer)
+
+
+def _store(plan: _Plan, operands: tuple[Value, ...], builder: Builder) -> None:
+    _, tile, *outer, last = operands
+    axis = len(plan.part.shape) - 1
+    assert plan.descriptor is not None, "descriptors are made before they are used"
+    for number, start in enumerate(plan.starts):
+        buffer = plan.buffers[number % len(plan.buffers)]
+        part = tile
+        if len(plan.starts) > 1:
+            part = builder.value("tile_part", [tile], plan.part, axis=axis, start=start)
+        column = last
+        if start:
+            assert isinstance(last.type, ScalarType), "the verifier checks types"
+            distance = builder.value("constant", [], last.type, value=start)
+            column = builder.value("add", [last, distance], last.type)
+        builder.create("tma_store_wait", pending=len(plan.buffers) - 1)
+        builder.create("shared_store", [part, buffer])
+        builder.create("async_fence")
+        builder.create("tma_store", [plan.descriptor, buffer, *outer, column])
+
+
+def _check_loads(module: Module, plans: dict[Operation, list[_Plan]]) -> None:
+    """Demand that no load may give what a store sends: nothing waits until that has arrived."""
+    roots = pointer_roots(module)
+    nowhere: Roots = frozenset()
+    written = nowhere.union(*(roots.get(make.operands[0], nowhere) for make in plans))
+    for operation in module.kernel.body.walk():
+        if operation.name != "load":
+            continue
+        if roots.get(operation.operands[0], nowhere) & written:
+            msg = "the kernel loads from a tensor that it stores through a descriptor"
+            raise Unsuited(msg, operation)
