@@ -213,7 +213,7 @@ TYPES = (
     ),
     _wrong("pointer comparison", KernelTypeError, ("`==`", "pointer to f32"), "a = x == 0  # here"),
     _wrong("pointer negation", KernelTypeError, ("unary `-`", "pointer to f32"), "a = -x  # here"),
-    _wrong("pointer cast", KernelTypeError, ("cannot be cast",), "a = x.to(tl.int64)  # here"),
+    _wrong("pointer cast", KernelTypeError, ("cannot be cast",), "a = x.to(tl.int32)  # here"),
     _wrong("bits of floats", KernelTypeError, ("`&`", "f32"), "a = f & 1  # here"),
     _wrong("shift of floats", KernelTypeError, ("`<<`", "f32"), "a = f << 1  # here"),
     _wrong(

@@ -252,6 +252,8 @@ def _div(_operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> Ax
 def _rem(_operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
     left, right = operands
     constancy, dtype = _common_constancy(operands), element_dtype(type_)
+    if right.constant and left.divisor % right.constant == 0:
+        return constant(0, type_)
     if dtype.is_signed:
         # The remainder takes the dividend's sign, so a run breaks at a negative multiple.
         return _everywhere(type_, min(left.divisor, right.divisor), constancy)
@@ -287,6 +289,8 @@ def _and(_operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> Ax
     left, right = operands
     for info, mask in ((left, right.constant), (right, left.constant)):
         if mask is not None and mask > 0 and mask & (mask + 1) == 0:
+            if info.divisor > mask:
+                return constant(0, type_)
             groups = tuple(
                 min(run, start, mask + 1)
                 for run, start in zip(info.contiguity, info.divisibility, strict=True)
@@ -367,6 +371,16 @@ def _addptr(operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> 
     return AxisInfo(groups, divisibility, _common_constancy(operands))
 
 
+def _address(_operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
+    return _everywhere(type_, operands[0].divisor, operands[0].constancy)
+
+
+def _multiple_of(operation: Operation, _type: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
+    info, divisor = operands[0], operation.attributes["divisor"]
+    promised = tuple(max(claim, min(divisor, MAX_DIVISOR)) for claim in info.divisibility)
+    return AxisInfo(info.contiguity, promised, info.constancy, info.constant)
+
+
 def _same(_operation: Operation, _type: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
     return operands[0]
 
@@ -444,6 +458,8 @@ _RULES: dict[str, Rule] = {
     "cast": _cast,
     "bitcast": _bitcast,
     "addptr": _addptr,
+    "address": _address,
+    "multiple_of": _multiple_of,
     "fma": _elementwise,
     "fdiv": _elementwise,
     **dict.fromkeys(UNARY, _elementwise),

@@ -37,7 +37,18 @@ from tilewright_compiler.layout.linear import LinearLayout
 
 MOVES = ("expand_dims", "broadcast", "reshape", "transpose")
 _CHEAP_SOURCES = ("arange", "splat")
-_CHEAP = (*arithmetic.BINARY, "cmp", "select", "cast", "bitcast", "neg", "abs", "addptr")
+_CHEAP = (
+    *arithmetic.BINARY,
+    "cmp",
+    "select",
+    "cast",
+    "bitcast",
+    "neg",
+    "abs",
+    "addptr",
+    "address",
+    "multiple_of",
+)
 _LOOP_WEIGHT = 8
 
 

@@ -76,6 +76,17 @@ def _emit_addptr(emitter: KernelEmitter, operation: Operation) -> None:
     emitter.elementwise(operation, move)
 
 
+def _emit_address(emitter: KernelEmitter, operation: Operation) -> None:
+    emitter.elementwise(
+        operation, lambda name: emitter.text.value(f"llvm.ptrtoint {name} : {POINTER} to i64")
+    )
+
+
+def _emit_multiple_of(emitter: KernelEmitter, operation: Operation) -> None:
+    # What it promises is in the axis facts already.
+    emitter.define(operation.result, emitter.fragment(operation.operands[0]))
+
+
 def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
     pointer, *rest = operation.operands
     access = _access(emitter, operation, pointer, rest[0] if rest else None)
@@ -270,5 +281,11 @@ def _yield(text: FunctionText, lists: WordLists, types: Sequence[str]) -> None:
 
 
 EMITTERS: Mapping[str, Emit] = MappingProxyType(
-    {"addptr": _emit_addptr, "load": _emit_load, "store": _emit_store}
+    {
+        "addptr": _emit_addptr,
+        "address": _emit_address,
+        "multiple_of": _emit_multiple_of,
+        "load": _emit_load,
+        "store": _emit_store,
+    }
 )

@@ -29,6 +29,11 @@ class FunctionText:
         self._count = 0
         self._constants: dict[str, str] = {}
         self._declarations: dict[str, str] = {}
+        self.halves: dict[str, tuple[str, bool]] = {}
+        """Of 16-bit values taken out of an i32: its name, and whether they are the upper half.
+
+        A conversion that knows need not take the half out first.
+        """
 
     def fresh(self) -> str:
         """Return a new value name."""

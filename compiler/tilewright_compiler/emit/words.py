@@ -96,7 +96,10 @@ def unpack(text: FunctionText, words: Words, names: Sequence[str]) -> tuple[str,
         word = name
         if word_type != words.type:
             word = text.value(f"llvm.bitcast {name} : {words.type} to {word_type}")
-        elements += extract_elements(text, word, type_, per_word)
+        halves = extract_elements(text, word, type_, per_word)
+        if per_word == 2:
+            text.halves.update({half: (name, bool(place)) for place, half in enumerate(halves)})
+        elements += halves
     if words.dtype.bits == 1:
         zero = text.raw_constant("0 : i8", "i8")
         return tuple(text.value(f'llvm.icmp "ne" {name}, {zero} : i8') for name in elements)

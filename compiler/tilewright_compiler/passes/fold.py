@@ -1,18 +1,20 @@
 """Replaces what is known at compile time: constants, identities, decided branches and masks.
 
 One forward walk; an operand is already folded when its user is looked at, so one walk reaches
-everything but facts carried around a loop. A tile is known if it is a splat of a constant. Every
-rule gives the same bits as the operation that it replaces, NaN and -0 included: `x * 1` folds for
-all types, `x * 0` and `x + 0` for integers only. What cannot be decided exactly is `ir.evaluate`'s
-to refuse. Operations that lose their users are left to `dce`.
+everything but facts carried around a loop. A tile is known if it is a splat of a constant, or, for
+the low bits of what is aligned, if axis analysis says so. Every rule gives the same bits as the
+operation that it replaces, NaN and -0 included: `x * 1` folds for all types, `x * 0` and `x + 0`
+for integers only. What cannot be decided exactly is `ir.evaluate`'s to refuse. Operations that lose
+their users are left to `dce`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.abi.signature import KernelSignature, Scalar
+from tilewright_compiler.analysis.axis_info import AxisInfo, analyze
 from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
 from tilewright_compiler.ir.evaluate import Constant, convert, evaluate, is_exact_cast, wrap
@@ -20,12 +22,15 @@ from tilewright_compiler.ir.types import ScalarType, TileType, Type, element_dty
 
 # Operations that only arrange elements: what they make of a splat is a splat.
 _ARRANGING = ("expand_dims", "broadcast", "reshape", "transpose")
+# What alignment may decide.
+_BITWISE = ("and", "rem")
 
 
 def fold(module: Module) -> Module:
     """Return the module with everything known at compile time replaced."""
+    axis_info = analyze(module)
     functions = {
-        name: _Folder().function(function, module.signature)
+        name: _Folder(axis_info).function(function, module.signature)
         for name, function in module.functions.items()
     }
     return Module(functions, module.signature, dict(module.attributes))
@@ -34,7 +39,8 @@ def fold(module: Module) -> Module:
 class _Folder:
     """Copies one function. Constants and definitions are those of the copy's values."""
 
-    def __init__(self) -> None:
+    def __init__(self, axis_info: Mapping[Value, AxisInfo]) -> None:
+        self._axis_info = axis_info
         self._values: ValueMap = {}
         self._constants: dict[Value, Constant] = {}
         self._definitions: dict[Value, Operation] = {}
@@ -88,6 +94,8 @@ class _Folder:
             return None
         type_ = operation.result.type
         constant = self._evaluated(operation, operands)
+        if constant is None and operation.name in _BITWISE:
+            constant = self._axis_info[operation.result].constant
         if constant is not None:
             return [self._constant(constant, type_, builder)]
         if operation.name in _ARRANGING:

@@ -28,7 +28,7 @@ from tilewright.language.math import (
     tanh,
     where,
 )
-from tilewright.language.memory import load, store
+from tilewright.language.memory import load, multiple_of, store
 from tilewright.language.program import (
     cdiv,
     num_programs,
@@ -109,6 +109,7 @@ __all__ = [
     "maximum",
     "min",
     "minimum",
+    "multiple_of",
     "num_programs",
     "program_id",
     "range",

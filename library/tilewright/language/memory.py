@@ -1,7 +1,8 @@
 """Global memory, read and written through tiles of pointers.
 
 A pointer parameter plus an integer tile is a tile of pointers; offsets count elements, not bytes.
-Where the mask is false nothing is touched, so the pointer there may be anything.
+Where the mask is false nothing is touched, so the pointer there may be anything. The address in
+bytes of a pointer is `pointer.to(tl.int64)`.
 """
 
 # ruff: noqa: ARG001  # signatures without behaviour: only the compiler reads the arguments
@@ -10,7 +11,7 @@ from __future__ import annotations
 from tilewright.language.registry import operation, outside_kernel
 from tilewright.language.types import Operand, Tile, constexpr
 
-__all__ = ["load", "store"]
+__all__ = ["load", "multiple_of", "store"]
 
 
 @operation
@@ -29,6 +30,16 @@ def load(
     value.
     """
     outside_kernel(load)
+
+
+@operation
+def multiple_of(x: Tile, divisor: int | constexpr) -> Tile:
+    """Return `x`, having promised that every element is a multiple of `divisor`, a power of two.
+
+    A pointer is a multiple in bytes: a promise of 16 lets loads and stores go by 16 bytes. The
+    interpreter checks the promise; on a device a broken one is undefined.
+    """
+    outside_kernel(multiple_of)
 
 
 @operation

@@ -38,6 +38,11 @@ def dtype_of(array: Array) -> DType:
     return array.dtype if isinstance(array, DeviceArray) else from_numpy(array.dtype)
 
 
+def address_of(array: Array) -> int:
+    """Return the address of the first element."""
+    return array.address if isinstance(array, DeviceArray) else int(array.ctypes.data)
+
+
 def strides_of(array: Array) -> Strides:
     """Return the strides in elements."""
     if isinstance(array, DeviceArray):

@@ -1,7 +1,8 @@
 """Which configuration of a kernel serves which width; the bundle carries exactly these.
 
 Chosen by timing on an H200: 16 elements a lane for rows of up to 1,024 columns and 32 for wider
-ones, the same for softmax, layer norm and reductions; 8 for elementwise tiles.
+ones, the same for softmax, layer norm and reductions, 64 for the widest that one program holds; 8
+for elementwise tiles.
 `prebuilt/signatures` declares the same configurations, and a test compares the two.
 """
 
@@ -30,8 +31,13 @@ ROWS: tuple[Configuration, ...] = (
     Configuration(1, 16384, 16),
 )
 
-# Weight and bias take registers: the widest tile would spill in its general form.
-ROWS_WITH_PARAMETERS = ROWS[:-1]
+# Softmax and layer norm hold several narrow rows in a tile, or one long row in parts.
+TILES = ROWS[:3]
+LONG_ROWS: tuple[Configuration, ...] = (*ROWS[3:], Configuration(1, 32768, 16))
+
+# Where a row may begin unaligned, layer norm keeps weight and bias in registers: of wider rows they
+# would not fit.
+LONG_ROWS_UNALIGNED = LONG_ROWS[:3]
 
 # Wider rows are walked in chunks by one program.
 ROWS_LOOPED = Configuration(1, 4096, 16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tilewright.language as tl
 from tilewright.abi.dtypes import int1
-from tilewright.errors import KernelTypeError
+from tilewright.errors import KernelTypeError, KernelValueError
 from tilewright_compiler.frontend import convert
 from tilewright_compiler.frontend.builtins import arguments
 from tilewright_compiler.frontend.builtins.registry import implements
@@ -53,6 +53,20 @@ def load(
         ),
         eviction=arguments.choice(eviction_policy, "`eviction_policy` of tl.load", _EVICTION),
     )
+
+
+@implements(tl.multiple_of)
+def multiple_of(scope: Scope, x: Operand, divisor: Operand) -> Operand:
+    """Build the promise that every element is a multiple of a power of two."""
+    value = convert.as_value(scope, x, "tl.multiple_of")
+    if not is_pointer(value) and not element_dtype(value.type).is_integer:
+        msg = f"`x` of tl.multiple_of is an integer or a pointer, got {describe(x)}"
+        raise KernelTypeError(msg)
+    number = arguments.integer(divisor, "`divisor` of tl.multiple_of")
+    if number < 1 or number & (number - 1):
+        msg = f"`divisor` of tl.multiple_of is a power of two, got {number}"
+        raise KernelValueError(msg)
+    return scope.builder.value("multiple_of", (value,), value.type, divisor=number)
 
 
 @implements(tl.store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.abi.dtypes import int64
 from tilewright.errors import KernelTypeError
 from tilewright_compiler.frontend import convert
 from tilewright_compiler.frontend.builtins import arguments
@@ -16,7 +17,7 @@ from tilewright_compiler.frontend.operands import (
 from tilewright_compiler.frontend.operators import is_pointer
 from tilewright_compiler.frontend.scope import Scope
 from tilewright_compiler.ir.core import Value
-from tilewright_compiler.ir.types import element_dtype, shape_of
+from tilewright_compiler.ir.types import ScalarType, element_dtype, like, shape_of
 
 ATTRIBUTES = ("dtype", "shape", "T", "to")
 
@@ -51,6 +52,12 @@ def call_method(
         raise KernelTypeError(msg)
     dtype = arguments.dtype(given[0], "the argument of x.to")
     if is_pointer(receiver):
-        msg = f"{describe(receiver)} cannot be cast; cast what is loaded from it"
-        raise KernelTypeError(msg)
+        if dtype != int64:
+            msg = (
+                f"{describe(receiver)} cannot be cast to {dtype}: its address is an int64; cast "
+                "what is loaded from it"
+            )
+            raise KernelTypeError(msg)
+        address = convert.as_value(scope, receiver)
+        return scope.builder.value("address", (address,), like(address.type, ScalarType(int64)))
     return convert.as_number(scope, receiver, dtype, "x.to")

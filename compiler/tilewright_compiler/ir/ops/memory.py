@@ -3,6 +3,9 @@
 | operation | operands | meaning |
 |---|---|---|
 | addptr | pointer, integer of the same shape -> pointer | |
+| address | pointer -> i64 | its address in bytes |
+| multiple_of | integer or pointer -> the same | promises multiples of the attribute `divisor`, \
+pointers in bytes |
 | load | pointer, [mask i1, [other]] -> value | where the mask is false: `other`, 0 without one |
 | store | pointer, value, [mask i1] | lanes whose mask is false write nothing |
 
@@ -12,10 +15,17 @@
 
 from __future__ import annotations
 
-from tilewright.abi.dtypes import int1
+from tilewright.abi.dtypes import int1, int64
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.ops.spec import Effect, OperationSpec
-from tilewright_compiler.ir.types import PointerType, Type, element_dtype, element_type, shape_of
+from tilewright_compiler.ir.types import (
+    PointerType,
+    ScalarType,
+    Type,
+    element_dtype,
+    element_type,
+    shape_of,
+)
 
 
 def _verify_addptr(operation: Operation) -> str | None:
@@ -26,6 +36,24 @@ def _verify_addptr(operation: Operation) -> str | None:
     if isinstance(element_type(offset), PointerType) or dtype.is_float or dtype.bits == 1:
         return f"offset is an integer, got {offset}"
     return None if shape_of(pointer) == shape_of(offset) else "pointer and offset have one shape"
+
+
+def _verify_address(operation: Operation) -> str | None:
+    pointer, result = operation.operands[0].type, operation.result.type
+    if not isinstance(element_type(pointer), PointerType):
+        return f"operand is a pointer, got {pointer}"
+    good = element_type(result) == ScalarType(int64) and shape_of(result) == shape_of(pointer)
+    return None if good else "result is i64 of the pointer's shape"
+
+
+def _verify_multiple_of(operation: Operation) -> str | None:
+    source, divisor = operation.operands[0].type, operation.attributes["divisor"]
+    if operation.result.type != source:
+        return "operand and result have one type"
+    element = element_type(source)
+    if not isinstance(element, PointerType) and not element.dtype.is_integer:
+        return f"operand is an integer or a pointer, got {source}"
+    return None if divisor > 0 and divisor & (divisor - 1) == 0 else "divisor is a power of two"
 
 
 def _verify_access(pointer: Type, value: Type, mask: Type | None) -> str | None:
@@ -53,6 +81,8 @@ def _verify_store(operation: Operation) -> str | None:
 
 SPECS = (
     OperationSpec("addptr", (2, 2), verify=_verify_addptr),
+    OperationSpec("address", (1, 1), verify=_verify_address),
+    OperationSpec("multiple_of", (1, 1), ("divisor",), verify=_verify_multiple_of),
     OperationSpec("load", (1, 3), ("cache", "eviction"), Effect.READ, verify=_verify_load),
     OperationSpec(
         "store", (2, 3), ("cache", "eviction"), Effect.WRITE, results=0, verify=_verify_store
