@@ -2,10 +2,10 @@
 
 `layer_norm` holds whole rows in registers, `layer_norm_row` one long row in parts, as does
 `layer_norm_rows`, which keeps weight and bias for many rows; they take the variance of the centred
-values. `layer_norm_looped` takes rows of any width: each lane keeps a running mean and sum of squared
-deviations (Welford 1962), merged at the end (Chan, Golub and LeVeque 1983), so that a large mean
-costs no digits. Weight and bias are run-time flags: a kernel without them would double the bundle
-for two loads a column.
+values. `layer_norm_looped` takes rows of any width: each lane keeps a running mean and sum of
+squared deviations (Welford 1962), merged at the end (Chan, Golub and LeVeque 1983), so that a large
+mean costs no digits. Weight and bias are run-time flags: a kernel without them would double the
+bundle for two loads a column.
 """
 
 from __future__ import annotations
