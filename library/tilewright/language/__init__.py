@@ -5,6 +5,7 @@ compiled, or run by the interpreter. See README.md in this folder for a kernel f
 """
 
 from tilewright.language.dot import dot
+from tilewright.language.hints import assume, max_constancy, max_contiguous, multiple_of
 from tilewright.language.kernel import Kernel, KernelParameter, kernel
 from tilewright.language.math import (
     abs,
@@ -44,6 +45,17 @@ from tilewright.language.program import (
     range,
     static_assert,
     static_range,
+)
+from tilewright.language.random import (
+    pair_uniform_to_normal,
+    philox,
+    rand,
+    rand4x,
+    randint,
+    randint4x,
+    randn,
+    randn4x,
+    uint_to_uniform_float,
 )
 from tilewright.language.reduce import max, min, sum
 from tilewright.language.shape import (
@@ -93,6 +105,7 @@ __all__ = [
     "Tile",
     "abs",
     "arange",
+    "assume",
     "bfloat16",
     "broadcast",
     "broadcast_to",
@@ -133,12 +146,23 @@ __all__ = [
     "log1p",
     "log2",
     "max",
+    "max_constancy",
+    "max_contiguous",
     "maximum",
     "min",
     "minimum",
+    "multiple_of",
     "num_programs",
+    "pair_uniform_to_normal",
     "permute",
+    "philox",
     "program_id",
+    "rand",
+    "rand4x",
+    "randint",
+    "randint4x",
+    "randn",
+    "randn4x",
     "range",
     "ravel",
     "reshape",
@@ -161,6 +185,7 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "uint_to_uniform_float",
     "umulhi",
     "unsqueeze",
     "view",

@@ -14,7 +14,7 @@ from tilewright.errors import KernelTypeError, OutsideKernelError
 from tilewright.language import registry
 from tilewright.language.registry import BUILTINS, FUNCTIONS, is_builtin, is_function
 
-MODULES = ("dot", "math", "memory", "program", "reduce", "shape")
+MODULES = ("dot", "math", "memory", "program", "random", "reduce", "shape")
 
 
 def test_the_language_has_the_operations_it_promises() -> None:
@@ -26,7 +26,8 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "sigmoid", "floor", "ceil", "fma", "fdiv",
         "broadcast", "unsqueeze", "squeeze", "view", "permute", "join", "split", "interleave",
         "cat", "flip", "cast", "expm1", "log1p", "sqrt_rn", "div_rn", "umulhi", "softmax",
-        "swizzle2d",
+        "swizzle2d", "philox", "rand", "rand4x", "randn", "randn4x", "randint", "randint4x",
+        "uint_to_uniform_float", "pair_uniform_to_normal",
     }  # fmt: skip
 
 

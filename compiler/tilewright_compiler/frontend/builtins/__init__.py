@@ -5,6 +5,15 @@ Importing the package fills the registry.
 
 from __future__ import annotations
 
-from tilewright_compiler.frontend.builtins import dot, math, memory, program, reduce, shape
+from tilewright_compiler.frontend.builtins import (
+    dot,
+    hints,
+    math,
+    memory,
+    program,
+    random,
+    reduce,
+    shape,
+)
 
-__all__ = ["dot", "math", "memory", "program", "reduce", "shape"]
+__all__ = ["dot", "hints", "math", "memory", "program", "random", "reduce", "shape"]
