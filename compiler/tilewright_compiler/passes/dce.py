@@ -2,7 +2,8 @@
 
 Liveness starts at writes, calls and returned values and flows backwards over uses. A carried value
 is live only if its result is, or its argument is used by something live, so that a loop-carried
-value that feeds nothing but itself goes with all that computes it. Loops are taken to end, so one
+value that feeds nothing but itself goes with all that computes it. An atomic operation whose result
+is dead stays without it. Loops are taken to end, so one
 without effects and without live results is removed, but for a `while` that reads memory: it may
 wait for another program.
 
@@ -141,7 +142,7 @@ def _copy_block(
 def _copy_live(
     operation: Operation, values: ValueMap, liveness: _Liveness, builder: Builder
 ) -> None:
-    """Copy a live operation without its dead carried values and results."""
+    """Copy a live operation without its dead carried values and what results it can do without."""
 
     def live(group: Sequence[Value], witnesses: Sequence[Value]) -> tuple[Value, ...]:
         """Return the values of `group` whose counterparts among `witnesses` live."""
@@ -180,5 +181,7 @@ def _copy_live(
                 _copy_block(region, values, liveness, (), live(region.terminator.operands, results))
                 for region in operation.regions
             ]
+            results = live(results, results)
+        case "atomic_rmw" | "atomic_cas":
             results = live(results, results)
     copy_operation(replace(operation, operands=operands, results=results), values, builder, regions)

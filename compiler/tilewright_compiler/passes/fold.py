@@ -17,6 +17,7 @@ from tilewright.abi.signature import KernelSignature, Scalar
 from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
 from tilewright_compiler.ir.evaluate import Constant, convert, evaluate, is_exact_cast, wrap
+from tilewright_compiler.ir.ops.atomics import mask_index
 from tilewright_compiler.ir.types import ScalarType, TileType, Type, element_dtype, shape_of
 
 # Operations that only arrange elements: what they make of a splat is a splat.
@@ -85,6 +86,8 @@ class _Folder:
                 return self._fold_for(operation, operands, builder)
             case "load" | "store":
                 return self._fold_access(operation, operands, builder)
+            case "atomic_rmw" | "atomic_cas":
+                return self._fold_atomic(operation, operands, builder)
         if len(operation.results) != 1 or operation.regions:
             return None
         type_ = operation.result.type
@@ -164,6 +167,17 @@ class _Folder:
             return [operands[2]]
         type_ = operation.result.type
         return [self._constant(convert(0, element_dtype(type_)), type_, builder)]
+
+    def _fold_atomic(
+        self, operation: Operation, operands: list[Value], builder: Builder
+    ) -> Sequence[Value] | None:
+        """Drop the mask of an atomic operation that is true everywhere."""
+        index = mask_index(operation)
+        if len(operands) <= index or not self._constants.get(operands[index]):
+            return None
+        types = [result.type for result in operation.results]
+        kept = operands[:index]
+        return builder.create(operation.name, kept, types, **operation.attributes).results
 
     def _fold_if(
         self, operation: Operation, condition: Value, builder: Builder

@@ -7,7 +7,8 @@
 | store | pointer, value, [mask i1] | lanes whose mask is false write nothing |
 
 `load` and `store` have the attributes `cache` ("" or a PTX cache operator) and `eviction` ("" or
-"evict_first", "evict_last").
+"evict_first", "evict_last"). A load whose `cache` is "volatile" reads memory each time that it
+runs: another program may have written.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def _verify_addptr(operation: Operation) -> str | None:
     return None if shape_of(pointer) == shape_of(offset) else "pointer and offset have one shape"
 
 
-def _verify_access(pointer: Type, value: Type, mask: Type | None) -> str | None:
+def verify_access(pointer: Type, value: Type, mask: Type | None) -> str | None:
+    """Return a complaint if `value` is not what `pointer` points to, or `mask` does not fit."""
     if not isinstance(element_type(pointer), PointerType):
         return f"first operand is a pointer, got {pointer}"
     if element_dtype(pointer) != element_dtype(value) or shape_of(pointer) != shape_of(value):
@@ -43,12 +45,12 @@ def _verify_load(operation: Operation) -> str | None:
     mask = operation.operands[1].type if len(operation.operands) > 1 else None
     if len(operation.operands) > 2 and operation.operands[2].type != operation.result.type:
         return "other has the result's type"
-    return _verify_access(pointer, operation.result.type, mask)
+    return verify_access(pointer, operation.result.type, mask)
 
 
 def _verify_store(operation: Operation) -> str | None:
     mask = operation.operands[2].type if len(operation.operands) > 2 else None
-    return _verify_access(operation.operands[0].type, operation.operands[1].type, mask)
+    return verify_access(operation.operands[0].type, operation.operands[1].type, mask)
 
 
 SPECS = (
