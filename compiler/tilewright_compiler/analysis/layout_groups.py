@@ -37,7 +37,8 @@ from tilewright_compiler.layout.linear import LinearLayout
 
 MOVES = ("expand_dims", "broadcast", "reshape", "transpose")
 _CHEAP_SOURCES = ("arange", "splat")
-_CHEAP = (*arithmetic.BINARY, "cmp", "select", "cast", "bitcast", "neg", "abs", "addptr")
+_HINTS = ("multiple_of", "max_contiguous", "max_constancy")
+_CHEAP = (*arithmetic.BINARY, "cmp", "select", "cast", "bitcast", "neg", "abs", "addptr", *_HINTS)
 _LOOP_WEIGHT = 8
 
 

@@ -20,6 +20,7 @@ from tilewright_compiler.emit import (
     control,
     convert_layout,
     dot,
+    hints,
     math,
     memory,
     reduce,
@@ -138,6 +139,7 @@ EMITTERS: Mapping[str, Emit] = MappingProxyType(
         **shared_tiles.EMITTERS,
         **async_copy.EMITTERS,
         **dot.EMITTERS,
+        **hints.EMITTERS,
         **control.emitters(_emit_block),
     }
 )

@@ -11,6 +11,7 @@ from tilewright_compiler.interpret.ops import (
     arithmetic,
     control,
     dot,
+    hints,
     math,
     memory,
     reduction,
@@ -26,6 +27,7 @@ COMPUTE: dict[str, Compute] = {
     **math.COMPUTE,
     **memory.COMPUTE,
     **dot.COMPUTE,
+    **hints.COMPUTE,
     **reduction.COMPUTE,
     **control.COMPUTE,
 }

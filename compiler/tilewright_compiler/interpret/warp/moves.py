@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright_compiler.interpret import numerics
 from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.ops import hints
 from tilewright_compiler.interpret.warp.fragments import from_bytes, to_bytes, vector_offsets
 from tilewright_compiler.interpret.warp.places import elements, images, threads
 from tilewright_compiler.interpret.warp.state import Held, Meeting, Warp, layout_of
@@ -189,8 +190,14 @@ def _combined(
     return current[0]
 
 
+def _promise(warp: Warp, operation: Operation) -> Array | None:
+    """Return the value: who runs tile IR has checked the promise, here its runs are scattered."""
+    return warp.array(operation.operands[0]) if operation.results else None
+
+
 COMPUTE: Mapping[str, Compute] = MappingProxyType(
     {
+        **dict.fromkeys(hints.COMPUTE, _promise),
         "arange": _arange,
         "splat": _splat,
         "expand_dims": _reshape,

@@ -6,6 +6,7 @@ from tilewright_compiler.ir.ops import (
     arithmetic,
     control,
     dot,
+    hints,
     math,
     memory,
     reduction,
@@ -18,6 +19,6 @@ __all__ = ["SPECS", "Effect", "OperationSpec"]
 
 SPECS: dict[str, OperationSpec] = {
     spec.name: spec
-    for family in (shape, arithmetic, math, memory, dot, reduction, control, shared)
+    for family in (shape, arithmetic, math, memory, dot, reduction, control, hints, shared)
     for spec in family.SPECS
 }
