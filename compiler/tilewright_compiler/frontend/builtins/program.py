@@ -29,11 +29,23 @@ def num_programs(scope: Scope, axis: Operand) -> Operand:
 
 
 @implements(tl.range)
-def range(  # the language's name
-    _scope: Scope, start: Operand, end: Operand, step: Operand, *, num_stages: Operand
+def range(  # the language's name and its options
+    _scope: Scope,
+    start: Operand,
+    end: Operand,
+    step: Operand,
+    *,
+    num_stages: Operand,
+    loop_unroll_factor: Operand,
+    flatten: Operand,
+    warp_specialize: Operand,
+    disallow_acc_multi_buffer: Operand,
+    disable_licm: Operand,
 ) -> Operand:
     """Refuse a range outside the head of a `for`, where `loops` reads it."""
-    return refuse_range((start, end, step, num_stages))
+    del num_stages, loop_unroll_factor, flatten, warp_specialize
+    del disallow_acc_multi_buffer, disable_licm
+    return refuse_range((start, end, step))
 
 
 @implements(tl.static_range)

@@ -63,8 +63,9 @@ def _inner(operation: Operation, value: Array, run: int) -> Array:
     """Return which elements do not begin a group of `run` along the axis."""
     axis = operation.attributes["axis"] + 1
     extent = shape_of(operation.result.type)[axis - 1]
-    inner = np.arange(extent) % run != 0
-    return inner.reshape([extent if i == axis else 1 for i in range(value.ndim)])
+    inner: Array = np.arange(extent) % run != 0
+    shaped: Array = inner.reshape([extent if i == axis else 1 for i in range(value.ndim)])
+    return shaped
 
 
 def _check(operation: Operation, value: Array, broken: Array, batch: Batch, what: str) -> None:
