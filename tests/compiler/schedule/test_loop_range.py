@@ -80,10 +80,10 @@ def _kernel(dtype: DType, known_step: int | None) -> Module:
 @settings(max_examples=150, deadline=None)
 @given(found=bounds(), is_known=st.booleans())
 # Four steps, and three of the last, come around to where they began.
-@example(Bounds(int64, -(2**63), 2**63 - 1, 2**62, 0), is_known=True)
-@example(Bounds(int64, -(2**63), 2**63 - 1, 2**62, 0), is_known=False)
-@example(Bounds(uint64, 0, 2**64 - 1, 2**63, 0), is_known=True)
-@example(Bounds(uint64, 0, 2**64 - 1, (2**64 + 2) // 3, 0), is_known=False)
+@example(found=Bounds(int64, -(2**63), 2**63 - 1, 2**62, 0), is_known=True)
+@example(found=Bounds(int64, -(2**63), 2**63 - 1, 2**62, 0), is_known=False)
+@example(found=Bounds(uint64, 0, 2**64 - 1, 2**63, 0), is_known=True)
+@example(found=Bounds(uint64, 0, 2**64 - 1, (2**64 + 2) // 3, 0), is_known=False)
 def test_iterations_are_those_of_the_range(found: Bounds, is_known: bool) -> None:
     module = _kernel(found.dtype, found.step if is_known else None)
     scalar = to_numpy(found.dtype).type
