@@ -4,6 +4,16 @@ Functions here have signatures and documentation but no behaviour; a kernel that
 compiled, or run by the interpreter. See README.md in this folder for a kernel from end to end.
 """
 
+from tilewright.language.atomics import (
+    atomic_add,
+    atomic_and,
+    atomic_cas,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_xchg,
+    atomic_xor,
+)
 from tilewright.language.dot import dot
 from tilewright.language.hints import assume, max_constancy, max_contiguous, multiple_of
 from tilewright.language.kernel import Kernel, KernelParameter, kernel
@@ -106,6 +116,14 @@ __all__ = [
     "abs",
     "arange",
     "assume",
+    "atomic_add",
+    "atomic_and",
+    "atomic_cas",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_xchg",
+    "atomic_xor",
     "bfloat16",
     "broadcast",
     "broadcast_to",

@@ -6,6 +6,7 @@ Importing the package fills the registry.
 from __future__ import annotations
 
 from tilewright_compiler.frontend.builtins import (
+    atomics,
     dot,
     hints,
     math,
@@ -16,4 +17,4 @@ from tilewright_compiler.frontend.builtins import (
     shape,
 )
 
-__all__ = ["dot", "hints", "math", "memory", "program", "random", "reduce", "shape"]
+__all__ = ["atomics", "dot", "hints", "math", "memory", "program", "random", "reduce", "shape"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tilewright_compiler.interpret.ops import (
     arithmetic,
+    atomics,
     control,
     dot,
     hints,
@@ -26,6 +27,7 @@ COMPUTE: dict[str, Compute] = {
     **arithmetic.COMPUTE,
     **math.COMPUTE,
     **memory.COMPUTE,
+    **atomics.COMPUTE,
     **dot.COMPUTE,
     **hints.COMPUTE,
     **reduction.COMPUTE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright_compiler.ir.ops import (
     arithmetic,
+    atomics,
     control,
     dot,
     hints,
@@ -19,6 +20,6 @@ __all__ = ["SPECS", "Effect", "OperationSpec"]
 
 SPECS: dict[str, OperationSpec] = {
     spec.name: spec
-    for family in (shape, arithmetic, math, memory, dot, reduction, control, hints, shared)
+    for family in (shape, arithmetic, math, memory, atomics, dot, reduction, control, hints, shared)
     for spec in family.SPECS
 }
