@@ -34,7 +34,7 @@ def pointer_roots(module: Module) -> dict[Value, Roots]:
 
 
 READING = frozenset({"load", *ATOMICS})
-WRITING = frozenset({"store", *ATOMICS})
+WRITING = frozenset({"store", "atomic_rmw", "atomic_cas"})
 
 
 def arguments_of(

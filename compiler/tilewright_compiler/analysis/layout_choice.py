@@ -193,7 +193,7 @@ class _Chooser:
         if is_load and is_streamed:
             costs = [(use.access.cost(layout), layout) for layout in self._preferred(use.access)]
             return min(costs, key=lambda cost: cost[0])
-        stored = use.operation.results[0] if is_load else use.operation.operands[1]
+        stored = (*use.operation.results, *use.operation.operands[1:])[0]
         for layout in self._preferred(use.access):
             source, target = (layout, natural) if is_load else (natural, layout)
             cost = use.access.cost(layout) + _cost_of_value(stored, source, target)

@@ -31,6 +31,7 @@ from tilewright_compiler.analysis.axis_info import AxisInfo
 from tilewright_compiler.analysis.dot_layouts import layouts_of_dot
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.ops import arithmetic
+from tilewright_compiler.ir.ops.atomics import ATOMICS, mask_index
 from tilewright_compiler.ir.types import TileType, element_dtype
 from tilewright_compiler.layout.atoms import FMA, DotLayouts
 from tilewright_compiler.layout.linear import LinearLayout
@@ -84,7 +85,8 @@ class Feed:
 class AccessUse:
     """A load whose result, or a store whose stored value, belongs to a group.
 
-    `value` is the load's result or the value whose layout is natural for the store. With `is_tied`
+    An atomic operation counts as a store. `value` is the load's result or the value whose layout is
+    natural for the store: what it stores, or gives. With `is_tied`
     the pointer itself is anchored in the group, so that no other layout is possible; then `value`
     is the pointer.
     """
@@ -250,6 +252,8 @@ class _Collector:
                     self._ties.append((operation, value, weight))
                 elif pointer in self._parent:
                     self._tie(pointer, (value,), weight)
+            case name if name in ATOMICS and isinstance(operation.operands[0].type, TileType):
+                self._atomic(operation, weight)
             case "dot":
                 self._dot(operation, weight)
             case "reduce":
@@ -270,6 +274,22 @@ class _Collector:
             self._tie(operation.result, tiles, weight)
         elif tiles[0] in self._cheap:
             self._cheap.add(operation.result)
+
+    def _atomic(self, operation: Operation, weight: int) -> None:
+        """Note a store, and what it gives in the group of its pointer, or else of its values."""
+        self._stores.append((operation, weight))
+        pointer, *values = operation.operands[: mask_index(operation)]
+        for result in operation.results:
+            self._anchor(result)
+            if pointer not in self._parent:
+                self._tie(result, values, weight)
+        if pointer in self._parent:
+            self._tie(pointer, operation.results, weight)
+            for value in values:
+                if value in self._parent:
+                    self._ties.append((operation, value, weight))
+                else:
+                    self._tie(pointer, (value,), weight)
 
     def _dot(self, operation: Operation, weight: int) -> None:
         self._dots.append((operation, weight))
@@ -344,7 +364,7 @@ class _Collector:
             pointer = operation.operands[0]
             if self._find(value) not in {self._find(seen) for seen in self._seen_by_dots()}:
                 self._union(value, pointer)
-            elif operation.name == "store":
+            elif operation.name != "load":
                 self._wants.append((value, pointer, weight))
 
     def _seen_by_dots(self) -> Iterator[Value]:
@@ -429,7 +449,9 @@ class _Collector:
     def _store_use(self, operation: Operation, weight: int) -> AccessUse:
         pointer = operation.operands[0]
         tied = pointer not in self._cheap
-        value = pointer if tied else operation.operands[1]
+        value = operation.results[0] if operation.results else operation.operands[1]
+        if tied:
+            value = pointer
         access = Access.of(operation, self._axis_info)
         return AccessUse(operation, access, value, tied, weight)
 

@@ -86,7 +86,7 @@ class _Folder:
                 return self._fold_for(operation, operands, builder)
             case "load" | "store":
                 return self._fold_access(operation, operands, builder)
-            case "atomic_rmw" | "atomic_cas":
+            case "atomic_load" | "atomic_rmw" | "atomic_cas":
                 return self._fold_atomic(operation, operands, builder)
         if len(operation.results) != 1 or operation.regions:
             return None

@@ -2,10 +2,11 @@
 
 `ir.verifier` checks the IR itself. Here: every tile has a layout of the program's warps; an
 operation's tiles agree as its kind demands, so that emission never has to move data between threads
-but in `reduce`, `flip` and `convert_layout`, and a dot's are those of its instruction; what goes
-through shared memory has its place there, apart from what lives at the same time; and control flow
-carries tokens, but no shared memory, so that where a tile lies is plain from the text. That
-barriers stand where they must, and waits cover what they say, the schedule checker proves.
+but in `reduce`, `flip`, `convert_layout` and the results of atomic operations, and a dot's are
+those of its instruction; what goes through shared memory has its place there, apart from what lives
+at the same time; and control flow carries tokens, but no shared memory, so that where a tile lies
+is plain from the text. That barriers stand where they must, and waits cover what they say, the
+schedule checker proves.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from tilewright.errors import InternalCompilerError
 from tilewright_compiler.analysis.dot_layouts import layouts_of_dot
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
+from tilewright_compiler.ir.ops.atomics import ATOMICS
 from tilewright_compiler.ir.printer import print_module
 from tilewright_compiler.ir.types import SharedType, TileType, TokenType
 from tilewright_compiler.layout.convert import broadcast_sources, register_sources
@@ -82,6 +84,8 @@ def _carried_complaint(operation: Operation) -> str | None:
 def _operation_complaint(operation: Operation, module: Module) -> str | None:
     if operation.name == "dot":
         return _dot_complaint(operation, module)
+    if operation.name in ATOMICS and not isinstance(operation.operands[0].type, TileType):
+        return _scratch_complaint(operation, module)
     if operation.name == "alloc_shared":
         assert isinstance(operation.result.type, SharedType)
         return _place_complaint(operation, module, operation.result.type.size_bytes)
@@ -99,7 +103,8 @@ def _operation_complaint(operation: Operation, module: Module) -> str | None:
         return _move_complaint(operation, *layouts)
     if len(set(layouts)) > 1:
         return "tiles of one operation have one layout"
-    return _scratch_complaint(operation, module) if operation.name == "flip" else None
+    is_exchange = operation.name in ("flip", *ATOMICS)
+    return _scratch_complaint(operation, module) if is_exchange else None
 
 
 def _reduce_complaint(operation: Operation, layouts: list[LinearLayout]) -> str | None:

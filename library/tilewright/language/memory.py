@@ -20,13 +20,15 @@ def load(
     other: Operand | None = None,
     cache_modifier: str | constexpr = "",
     eviction_policy: str | constexpr = "",
+    volatile: bool | constexpr = False,
 ) -> Tile:
     """Return the elements at `pointer`, of its shape and element type.
 
     `mask` and `other` broadcast to the pointer's shape. Where `mask` (i1) is false the result is
     `other`, cast to the element type, or 0 without one. `cache_modifier` is "", ".ca", ".cg" or
     ".cv"; `eviction_policy` is "", "evict_first" or "evict_last". Both are hints and change no
-    value.
+    value. A `volatile` load reads memory each time that it runs, however often, because another
+    program may have written: what a loop waits for is loaded so.
     """
     outside_kernel(load)
 

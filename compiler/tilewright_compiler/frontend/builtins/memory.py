@@ -13,7 +13,7 @@ from tilewright_compiler.frontend.operands import NONE, Constant, Operand, descr
 from tilewright_compiler.frontend.operators import is_pointer
 from tilewright_compiler.frontend.scope import Scope
 from tilewright_compiler.ir.core import Value
-from tilewright_compiler.ir.types import ScalarType, element_dtype, shape_of
+from tilewright_compiler.ir.types import ScalarType, Type, element_dtype, shape_of
 
 _LOAD_CACHE = ("", ".ca", ".cg", ".cv")
 _STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
@@ -28,12 +28,13 @@ def load(
     other: Operand,
     cache_modifier: Operand,
     eviction_policy: Operand,
+    volatile: Operand,
 ) -> Operand:
     """Build a load; without `other` masked lanes are 0."""
-    address = _pointer(pointer, "tl.load")
+    address = pointer_of(pointer, "tl.load")
     dtype, shape = element_dtype(address.type), shape_of(address.type)
     operands = [address]
-    condition = _mask(scope, mask, shape, "tl.load")
+    condition = mask_of(scope, mask, shape, "tl.load")
     if condition is not None:
         operands.append(condition)
     if other != NONE:
@@ -44,15 +45,12 @@ def load(
         fill = convert.broadcast(scope, number, shape, "`other` of tl.load")
         if condition is not None:
             operands.append(fill)
-    return scope.builder.value(
-        "load",
-        operands,
-        tile_of(shape, ScalarType(dtype)),
-        cache=arguments.choice(cache_modifier, "`cache_modifier` of tl.load", _LOAD_CACHE).lstrip(
-            "."
-        ),
-        eviction=arguments.choice(eviction_policy, "`eviction_policy` of tl.load", _EVICTION),
-    )
+    cache = arguments.choice(cache_modifier, "`cache_modifier` of tl.load", _LOAD_CACHE)
+    eviction = arguments.choice(eviction_policy, "`eviction_policy` of tl.load", _EVICTION)
+    type_ = tile_of(shape, ScalarType(dtype))
+    if arguments.flag(volatile, "`volatile` of tl.load"):
+        return _volatile(scope, operands, type_)
+    return scope.builder.value("load", operands, type_, cache=cache.lstrip("."), eviction=eviction)
 
 
 @implements(tl.store)
@@ -65,11 +63,11 @@ def store(
     eviction_policy: Operand,
 ) -> None:
     """Build a store of the value cast to the pointer's element type."""
-    address = _pointer(pointer, "tl.store")
+    address = pointer_of(pointer, "tl.store")
     shape = shape_of(address.type)
     number = convert.as_number(scope, value, element_dtype(address.type), "`value` of tl.store")
     operands = [address, convert.broadcast(scope, number, shape, "`value` of tl.store")]
-    condition = _mask(scope, mask, shape, "tl.store")
+    condition = mask_of(scope, mask, shape, "tl.store")
     if condition is not None:
         operands.append(condition)
     scope.builder.create(
@@ -82,14 +80,24 @@ def store(
     )
 
 
-def _pointer(operand: Operand, what: str) -> Value:
+def _volatile(scope: Scope, operands: list[Value], type_: Type) -> Value:
+    """Build a load that happens each time; its hints mean nothing."""
+    how = {"sem": "relaxed", "scope": "sys"}
+    loaded = scope.builder.value("atomic_load", operands[:2], type_, **how)
+    if len(operands) < 3:
+        return loaded
+    return scope.builder.value("select", (operands[1], loaded, operands[2]), type_)
+
+
+def pointer_of(operand: Operand, what: str) -> Value:
+    """Return a pointer or a tile of pointers."""
     if isinstance(operand, Value) and is_pointer(operand):
         return operand
     msg = f"`pointer` of {what} is a pointer or a tile of pointers, got {describe(operand)}"
     raise KernelTypeError(msg)
 
 
-def _mask(scope: Scope, operand: Operand, shape: tuple[int, ...], what: str) -> Value | None:
+def mask_of(scope: Scope, operand: Operand, shape: tuple[int, ...], what: str) -> Value | None:
     """Return the mask in the pointer's shape; None for no mask and for True."""
     if isinstance(operand, Constant) and (operand.value is None or operand.value is True):
         return None

@@ -20,7 +20,7 @@ from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.ops.form import Compute, Operands
 from tilewright_compiler.interpret.turns import Step, accumulated, each_turn
 from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.ir.ops.atomics import mask_index
+from tilewright_compiler.ir.ops.atomics import ATOMICS, mask_index
 from tilewright_compiler.ir.types import element_dtype, shape_of
 
 _BITWISE: Mapping[str, np.ufunc] = {
@@ -36,6 +36,8 @@ def update(operation: Operation, operands: Operands, memory: Memory, access: Acc
     dtype, index = element_dtype(operation.operands[0].type), mask_index(operation)
     pointer, *values = operands[:index]
     mask = operands[index] if len(operands) > index else None
+    if operation.name == "atomic_load":
+        return memory.load(pointer, mask, None, access=access)
     if operation.name == "atomic_cas":
         return memory.update(pointer, tuple(values), mask, each_turn(_exchanged), access=access)
     kind: str = operation.attributes["kind"]
@@ -47,8 +49,9 @@ def update(operation: Operation, operands: Operands, memory: Memory, access: Acc
 
 def verb_of(operation: Operation) -> str:
     """Return what an atomic operation is called in messages."""
-    kind = "cas" if operation.name == "atomic_cas" else operation.attributes["kind"]
-    return f"atomic_{kind}"
+    if operation.name == "atomic_rmw":
+        return f"atomic_{operation.attributes['kind']}"
+    return "volatile load" if operation.name == "atomic_load" else operation.name
 
 
 def _step(kind: str, dtype: DType) -> Step:
@@ -136,4 +139,4 @@ def _atomic(operation: Operation, operands: Operands, batch: Batch) -> Array | N
     return old if operation.results else None
 
 
-COMPUTE: dict[str, Compute] = {"atomic_rmw": _atomic, "atomic_cas": _atomic}
+COMPUTE: dict[str, Compute] = dict.fromkeys(ATOMICS, _atomic)

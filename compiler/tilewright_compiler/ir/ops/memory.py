@@ -7,8 +7,7 @@
 | store | pointer, value, [mask i1] | lanes whose mask is false write nothing |
 
 `load` and `store` have the attributes `cache` ("" or a PTX cache operator) and `eviction` ("" or
-"evict_first", "evict_last"). A load whose `cache` is "volatile" reads memory each time that it
-runs: another program may have written.
+"evict_first", "evict_last").
 """
 
 from __future__ import annotations
