@@ -14,6 +14,7 @@ from tilewright.language.atomics import (
     atomic_xchg,
     atomic_xor,
 )
+from tilewright.language.block_pointers import advance, make_block_ptr
 from tilewright.language.dot import dot
 from tilewright.language.hints import assume, max_constancy, max_contiguous, multiple_of
 from tilewright.language.kernel import Kernel, KernelParameter, kernel
@@ -114,6 +115,7 @@ __all__ = [
     "KernelParameter",
     "Tile",
     "abs",
+    "advance",
     "arange",
     "assume",
     "atomic_add",
@@ -163,6 +165,7 @@ __all__ = [
     "log",
     "log1p",
     "log2",
+    "make_block_ptr",
     "max",
     "max_constancy",
     "max_contiguous",

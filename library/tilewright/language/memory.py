@@ -18,6 +18,8 @@ def load(
     pointer: Tile,
     mask: Operand | None = None,
     other: Operand | None = None,
+    boundary_check: tuple[int | constexpr, ...] = (),
+    padding_option: str | constexpr = "",
     cache_modifier: str | constexpr = "",
     eviction_policy: str | constexpr = "",
     volatile: bool | constexpr = False,
@@ -29,6 +31,9 @@ def load(
     ".cv"; `eviction_policy` is "", "evict_first" or "evict_last". Both are hints and change no
     value. A `volatile` load reads memory each time that it runs, however often, because another
     program may have written: what a loop waits for is loaded so.
+
+    A block pointer reads its window. Along the axes in `boundary_check` lanes outside the array are
+    masked, and give 0, or NaN with the `padding_option` "nan"; along others nothing is checked.
     """
     outside_kernel(load)
 
@@ -38,6 +43,7 @@ def store(
     pointer: Tile,
     value: Operand,
     mask: Operand | None = None,
+    boundary_check: tuple[int | constexpr, ...] = (),
     cache_modifier: str | constexpr = "",
     eviction_policy: str | constexpr = "",
 ) -> None:
@@ -45,6 +51,7 @@ def store(
 
     `value` and `mask` broadcast to the pointer's shape. Two lanes that write one address leave one
     of the two values. `cache_modifier` is "", ".wb", ".cg", ".cs" or ".wt"; `eviction_policy` as
-    for `load`.
+    for `load`. A block pointer writes its window, along the axes in `boundary_check` only inside
+    the array.
     """
     outside_kernel(store)

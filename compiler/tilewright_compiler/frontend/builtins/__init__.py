@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tilewright_compiler.frontend.builtins import (
     atomics,
+    block_pointers,
     dot,
     hints,
     math,
@@ -17,4 +18,4 @@ from tilewright_compiler.frontend.builtins import (
     shape,
 )
 
-__all__ = ["atomics", "dot", "hints", "math", "memory", "program", "random", "reduce", "shape"]
+__all__ = ["atomics", "block_pointers", "dot", "hints", "math", "memory", "program", "random", "reduce", "shape"]

@@ -105,6 +105,8 @@ def bind(
     return arguments
 
 
-def _default(parameter: inspect.Parameter) -> Constant:
+def _default(parameter: inspect.Parameter) -> Operand:
+    if parameter.default == ():
+        return TupleOperand(())
     is_rest = parameter.kind is parameter.VAR_POSITIONAL
     return NONE if is_rest else Constant(parameter.default)
