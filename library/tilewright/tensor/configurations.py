@@ -99,18 +99,20 @@ MATMUL_FAST: dict[tuple[DType, str], tuple[DotConfiguration, ...]] = {
     (uint8, "ieee"): (DotConfiguration(128, 128, 64, 4, 4),),
 }
 
-# What is not aligned is read element by element: one tile, small enough for a pointer of each.
+# What is not aligned is read element by element, by one tile, as large as a pointer of each allows.
+_UNALIGNED = DotConfiguration(128, 128, 32, 8, 2)
+_UNALIGNED_32 = DotConfiguration(128, 128, 16, 8, 2)
 MATMUL_GENERAL: dict[tuple[DType, str], DotConfiguration] = {
-    (float16, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
-    (bfloat16, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
-    (float8e4nv, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
-    (float8e5, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
-    (float32, "ieee"): DotConfiguration(64, 64, 16, 4, 2),
-    (float32, "tf32"): DotConfiguration(64, 64, 16, 4, 2),
-    (float32, "tf32x3"): DotConfiguration(64, 64, 16, 4, 2),
-    (float64, "ieee"): DotConfiguration(32, 32, 16, 4, 2),
-    (int8, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
-    (uint8, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
+    (float16, "ieee"): _UNALIGNED,
+    (bfloat16, "ieee"): _UNALIGNED,
+    (float8e4nv, "ieee"): _UNALIGNED,
+    (float8e5, "ieee"): _UNALIGNED,
+    (float32, "ieee"): _UNALIGNED_32,
+    (float32, "tf32"): _UNALIGNED_32,
+    (float32, "tf32x3"): _UNALIGNED_32,
+    (float64, "ieee"): DotConfiguration(64, 64, 16, 4, 2),
+    (int8, "ieee"): _UNALIGNED,
+    (uint8, "ieee"): _UNALIGNED,
 }
 
 # Programs that fill a GPU of today; tiles beyond them wait for the next wave.
@@ -173,7 +175,7 @@ CONVOLUTION_16: tuple[DotConfiguration, ...] = (
     DotConfiguration(128, 64, 32, 4, 4),
 )
 CONVOLUTION_32: tuple[DotConfiguration, ...] = (DotConfiguration(128, 64, 32, 8, 3),)
-CONVOLUTION_GENERAL = DotConfiguration(64, 64, 16, 4, 2)
+CONVOLUTION_GENERAL = DotConfiguration(128, 64, 32, 8, 2)
 
 
 def convolution_configuration(filters: int, dtype: DType, *, fast: bool) -> DotConfiguration:
