@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from helpers import ptx_arithmetic as pa
-from helpers import ptx_matrix
+from helpers import ptx_atomics, ptx_matrix
 from helpers.ptx_arithmetic import Array
 from helpers.ptx_program import Instruction, Program, parse
 
@@ -28,6 +28,7 @@ Arrival = Literal["late", "early"]
 WARP = 32
 _SEGMENT = 1 << 32
 _MAX_STEPS = 2_000_000
+_TURN = 8
 
 
 class PtxFault(Exception):
@@ -125,11 +126,11 @@ class _Machine:
 
     def run(self) -> None:
         end = len(self.program.instructions)
-        for _ in range(_MAX_STEPS):
+        for step in range(_MAX_STEPS):
             alive = self.pc < end
             if not alive.any():
                 return
-            ready = self._may_run(alive & ~self.waits)
+            ready = self._with_turn(step, self._may_run(alive & ~self.waits))
             if not ready.any():
                 msg = "all threads wait at barriers that not all threads of their CTA reach"
                 raise PtxFault(msg)
@@ -137,6 +138,13 @@ class _Machine:
             self._step(self.program.instructions[pc], np.flatnonzero(ready & (self.pc == pc)))
         msg = f"no end after {_MAX_STEPS} steps"
         raise PtxFault(msg)
+
+    def _with_turn(self, step: int, ready: Array) -> Array:
+        """Now and then let one CTA run alone, so that others may wait for what it writes."""
+        if step % _TURN or not ready.any():
+            return ready
+        alone = ready & (self.cta == step // _TURN % self.shared.shape[0])
+        return alone if alone.any() else ready
 
     def _may_run(self, ready: Array) -> Array:
         if self.order == "lockstep":
@@ -325,6 +333,33 @@ class _Machine:
         if (address % size).any():
             msg = f"{instruction}: address {int(address[address % size != 0][0]):#x} not aligned"
             raise PtxFault(msg)
+
+    # Atomic operations
+
+    def _do_atom(self, instruction: Instruction, threads: Array) -> None:
+        target, *rest = instruction.operands
+        old = self._in_turn(instruction, threads, *rest)
+        self._write(target, threads, old, instruction.opcode[-1])
+
+    def _do_red(self, instruction: Instruction, threads: Array) -> None:
+        self._in_turn(instruction, threads, *instruction.operands)
+
+    def _in_turn(
+        self, instruction: Instruction, threads: Array, pointer: str, *given: str
+    ) -> Array:
+        if not ptx_atomics.is_known(instruction):
+            msg = f"{instruction}: no such atomic operation"
+            raise PtxFault(msg)
+        type_ = instruction.opcode[-1]
+        address, size = self._address(pointer, threads), pa.bits_of(type_) // 8
+        self._check_aligned(instruction, address, size)
+        values = [self._read(operand, threads, type_) for operand in given]
+        old = np.zeros(len(threads), pa.DTYPES[type_])
+        for memory, _, where, chosen in self._places(instruction, threads, address, size):
+            mine, is_reversed = [value[chosen] for value in values], self.order == "descending"
+            old[chosen] = ptx_atomics.in_turn(instruction, memory, where, mine, reverse=is_reversed)
+            self.stored_bytes += size * len(where)
+        return old
 
     # Asynchronous copies
 

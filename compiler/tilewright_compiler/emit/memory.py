@@ -122,7 +122,7 @@ def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
 def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
     pointer, value, *rest = operation.operands
     access = _access(emitter, operation, pointer, rest[0] if rest else None)
-    values, owner = emitter.fragment(value), _owner(emitter, pointer)
+    values, owner = emitter.fragment(value), owner_of(emitter, pointer)
     text, plan = access.text, access.plan
     edges = _edges(emitter, access, rest[0]) if rest else None
 
@@ -132,7 +132,7 @@ def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
             form,
             access.addresses[group[0]],
             words.pack(text, form, [values[register] for register in group]),
-            predicate=_both(text, owner, mask),
+            predicate=both(text, owner, mask),
             cache=access.cache,
         )
 
@@ -223,7 +223,7 @@ def _load_element(access: _Access, register: int, mask: str, kept: str) -> str:
     return element
 
 
-def _owner(emitter: KernelEmitter, pointer: Value) -> str | None:
+def owner_of(emitter: KernelEmitter, pointer: Value) -> str | None:
     """Return the predicate of the threads that store, one for each element; None if all do."""
     if not isinstance(pointer.type, TileType):
         return emitter.threads.is_representative(free_lane=NUM_LANES - 1, free_warp=-1)
@@ -231,7 +231,8 @@ def _owner(emitter: KernelEmitter, pointer: Value) -> str | None:
     return emitter.threads.is_representative(free_lane=free.lane, free_warp=free.warp)
 
 
-def _both(text: FunctionText, left: str | None, right: str | None) -> str | None:
+def both(text: FunctionText, left: str | None, right: str | None) -> str | None:
+    """Return where two predicates hold; None is one that holds everywhere."""
     if left is None or right is None:
         return right if left is None else left
     return text.value(f"llvm.and {left}, {right} : i1")

@@ -17,6 +17,7 @@ from tilewright_compiler.analysis.prefix_masks import PrefixMasks
 from tilewright_compiler.emit import (
     arithmetic,
     async_copy,
+    atomics,
     control,
     convert_layout,
     dot,
@@ -134,6 +135,7 @@ EMITTERS: Mapping[str, Emit] = MappingProxyType(
         **arithmetic.EMITTERS,
         **math.EMITTERS,
         **memory.EMITTERS,
+        **atomics.EMITTERS,
         **reduce.EMITTERS,
         **convert_layout.EMITTERS,
         **shared_tiles.EMITTERS,
