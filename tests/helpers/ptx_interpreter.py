@@ -21,7 +21,9 @@ import numpy as np
 from helpers import ptx_arithmetic as pa
 from helpers import ptx_atomics, ptx_matrix
 from helpers.ptx_arithmetic import Array
+from helpers.ptx_functions import FUNCTIONS
 from helpers.ptx_program import Instruction, Program, parse
+from helpers.ptx_rounding import directed
 
 Order = Literal["lockstep", "ascending", "descending"]
 Arrival = Literal["late", "early"]
@@ -170,6 +172,8 @@ class _Machine:
             return
         elif len(here):
             execute = getattr(self, f"_do_{name}", None)
+            if name in FUNCTIONS:
+                execute = self._function
             if execute is None:
                 msg = f"instruction {instruction} is not known to this interpreter"
                 raise NotImplementedError(msg)
@@ -355,8 +359,10 @@ class _Machine:
         self._check_aligned(instruction, address, size)
         values = [self._read(operand, threads, type_) for operand in given]
         old = np.zeros(len(threads), pa.DTYPES[type_])
-        for memory, _, where, chosen in self._places(instruction, threads, address, size):
+        for memory, rows, where, chosen in self._places(instruction, threads, address, size):
             mine, is_reversed = [value[chosen] for value in values], self.order == "descending"
+            if memory.ndim == 2:  # that of each CTA behind the other
+                memory, where = memory.reshape(-1), rows * memory.shape[1] + where
             old[chosen] = ptx_atomics.in_turn(instruction, memory, where, mine, reverse=is_reversed)
             self.stored_bytes += size * len(where)
         return old
@@ -541,14 +547,34 @@ class _Machine:
         self._write(instruction.operands[0], threads, value, type_)
 
     def _do_add(self, instruction: Instruction, threads: Array) -> None:
-        left, right, type_ = self._binary(instruction, threads)
-        self._result(instruction, threads, left + right, type_)
+        if not self._directed(instruction, threads):
+            left, right, type_ = self._binary(instruction, threads)
+            self._result(instruction, threads, left + right, type_)
 
     def _do_sub(self, instruction: Instruction, threads: Array) -> None:
-        left, right, type_ = self._binary(instruction, threads)
-        self._result(instruction, threads, left - right, type_)
+        if not self._directed(instruction, threads):
+            left, right, type_ = self._binary(instruction, threads)
+            self._result(instruction, threads, left - right, type_)
+
+    def _function(self, instruction: Instruction, threads: Array) -> None:
+        compute, result = FUNCTIONS[instruction.opcode[0]]
+        type_ = instruction.opcode[-1].replace("b", "u")
+        value = compute(*self._sources(instruction, threads, type_))
+        self._result(instruction, threads, value, result or type_)
+
+    def _directed(self, instruction: Instruction, threads: Array) -> bool:
+        """Execute arithmetic that rounds elsewhere than to nearest; return whether it does."""
+        mode = next((word for word in instruction.opcode if word in ("rz", "rm", "rp")), None)
+        type_ = instruction.opcode[-1]
+        if mode is None or type_ not in ("f32", "f64"):
+            return False
+        value = directed(instruction.opcode[0], mode, self._sources(instruction, threads, type_))
+        self._result(instruction, threads, value, type_)
+        return True
 
     def _do_mul(self, instruction: Instruction, threads: Array) -> None:
+        if self._directed(instruction, threads):
+            return
         if instruction.opcode[-1] == "f16x2":
             words = self._sources(instruction, threads, "u32")
             left, right = (word.view(np.float16) for word in words)
@@ -580,6 +606,8 @@ class _Machine:
         if type_.endswith("x2"):
             self._packed_fma(instruction, threads, type_[:-2])
             return
+        if type_ == "f64" and self._directed(instruction, threads):
+            return
         a, b, c = self._sources(instruction, threads, type_)
         value = pa.fma(a, b, c, type_=type_, mode=mode)
         if "sat" in instruction.opcode:
@@ -596,6 +624,8 @@ class _Machine:
         self._result(instruction, threads, result, "u32")
 
     def _do_div(self, instruction: Instruction, threads: Array) -> None:
+        if self._directed(instruction, threads):
+            return
         left, right, type_ = self._binary(instruction, threads)
         if type_[0] == "f":
             self._result(instruction, threads, left / right, type_)
@@ -632,13 +662,15 @@ class _Machine:
         self._unary(instruction, threads, np.abs)
 
     def _do_sqrt(self, instruction: Instruction, threads: Array) -> None:
-        self._unary(instruction, threads, np.sqrt)
+        if not self._directed(instruction, threads):
+            self._unary(instruction, threads, np.sqrt)
 
     def _do_rsqrt(self, instruction: Instruction, threads: Array) -> None:
         self._unary(instruction, threads, lambda x: 1 / np.sqrt(x))
 
     def _do_rcp(self, instruction: Instruction, threads: Array) -> None:
-        self._unary(instruction, threads, lambda x: 1 / x)
+        if not self._directed(instruction, threads):
+            self._unary(instruction, threads, lambda x: 1 / x)
 
     def _do_ex2(self, instruction: Instruction, threads: Array) -> None:
         self._unary(instruction, threads, np.exp2)

@@ -4,6 +4,7 @@ Functions here have signatures and documentation but no behaviour; a kernel that
 compiled, or run by the interpreter. See README.md in this folder for a kernel from end to end.
 """
 
+from tilewright.language import extra, libdevice
 from tilewright.language.atomics import (
     atomic_add,
     atomic_and,
@@ -140,6 +141,8 @@ __all__ = [
     "dot",
     "erf",
     "exp",
+    "extra",
+    "libdevice",
     "exp2",
     "expand_dims",
     "expm1",

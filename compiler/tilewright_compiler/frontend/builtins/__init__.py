@@ -10,6 +10,7 @@ from tilewright_compiler.frontend.builtins import (
     block_pointers,
     dot,
     hints,
+    libdevice,
     math,
     memory,
     program,
@@ -18,4 +19,16 @@ from tilewright_compiler.frontend.builtins import (
     shape,
 )
 
-__all__ = ["atomics", "block_pointers", "dot", "hints", "math", "memory", "program", "random", "reduce", "shape"]
+__all__ = [
+    "atomics",
+    "block_pointers",
+    "dot",
+    "hints",
+    "libdevice",
+    "math",
+    "memory",
+    "program",
+    "random",
+    "reduce",
+    "shape",
+]

@@ -8,6 +8,7 @@ from tilewright_compiler.ir.ops import (
     control,
     dot,
     hints,
+    libdevice,
     math,
     memory,
     reduction,
@@ -20,6 +21,18 @@ __all__ = ["SPECS", "Effect", "OperationSpec"]
 
 SPECS: dict[str, OperationSpec] = {
     spec.name: spec
-    for family in (shape, arithmetic, math, memory, atomics, dot, reduction, control, hints, shared)
+    for family in (
+        shape,
+        arithmetic,
+        math,
+        libdevice,
+        memory,
+        atomics,
+        dot,
+        reduction,
+        control,
+        hints,
+        shared,
+    )
     for spec in family.SPECS
 }
