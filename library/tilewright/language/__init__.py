@@ -15,7 +15,9 @@ from tilewright.language.atomics import (
     atomic_xchg,
     atomic_xor,
 )
+from tilewright.language.autotune import autotune, heuristics
 from tilewright.language.block_pointers import advance, make_block_ptr
+from tilewright.language.choices import Config
 from tilewright.language.dot import dot
 from tilewright.language.hints import assume, max_constancy, max_contiguous, multiple_of
 from tilewright.language.kernel import Kernel, KernelParameter, kernel
@@ -112,6 +114,7 @@ from tilewright.language.types import (
 )
 
 __all__ = [
+    "Config",
     "Kernel",
     "KernelParameter",
     "Tile",
@@ -127,6 +130,7 @@ __all__ = [
     "atomic_or",
     "atomic_xchg",
     "atomic_xor",
+    "autotune",
     "bfloat16",
     "broadcast",
     "broadcast_to",
@@ -156,6 +160,7 @@ __all__ = [
     "floor",
     "fma",
     "full",
+    "heuristics",
     "int1",
     "int8",
     "int16",

@@ -28,6 +28,7 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "broadcast", "unsqueeze", "squeeze", "view", "permute", "join", "split", "interleave",
         "cat", "flip", "cast", "expm1", "log1p", "sqrt_rn", "div_rn", "umulhi", "softmax",
         "swizzle2d", "philox", "rand", "rand4x", "randn", "randn4x", "randint", "randint4x",
+        "multiple_of", "max_contiguous", "max_constancy", "assume", "make_block_ptr", "advance",
         "uint_to_uniform_float", "pair_uniform_to_normal",
     }  # fmt: skip
 
