@@ -6,14 +6,15 @@ raises at a race; so a result here is what the device computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from helpers.sides import DTYPES, HostArray, poisoned, random
-from tilewright.abi.signature import KernelSignature
+from tilewright.abi.signature import KernelSignature, Pointer
 from tilewright.language.kernel import Kernel
 from tilewright.reference.attention import attention as exact_attention
 from tilewright.reference.convolution import convolution as exact_convolution
@@ -22,8 +23,10 @@ from tilewright.tensor.attention import attention
 from tilewright.tensor.convolution import convolution
 from tilewright.tensor.matmul import matmul
 from tilewright_compiler.interpret import scheduled
+from tilewright_compiler.interpret.traffic import shared_traffic
 from tilewright_compiler.pipeline import schedule_signature
 from tilewright_compiler.snapshots import Snapshots
+from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
 Forms = list[str]
 
@@ -132,3 +135,51 @@ def test_convolution(dtype: str, layout: str, forms: Forms) -> None:
     tolerance = 1e-4 if dtype == "f32" else 2e-2
     np.testing.assert_allclose(found.astype(np.float64), expected, atol=tolerance)
     assert forms == ["fast" if layout == "channels last" else "general"]
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def fast_entries(family: str) -> Iterator[Any]:
+    """Yield what is bundled in the fast form, of dtypes of one width and kind the first."""
+    seen = set()
+    file = ROOT / "prebuilt" / "signatures" / f"{family}.toml"
+    for entry in read_signature_file(file, root=ROOT):
+        first = entry.signature.runtime[0][1]
+        assert isinstance(first, Pointer)
+        constexprs = str(entry.signature.constexprs)
+        identity = (entry.kernel.name, first.dtype.bits, first.dtype.is_float, constexprs)
+        if entry.signature.specialization == "fast" and identity not in seen:
+            seen.add(identity)
+            yield pytest.param(entry, id=f"{first.dtype} {constexprs}")
+
+
+def loops_of(entry: DeclaredEntry) -> tuple[list[int], list[str]]:
+    """Return the barriers of each loop of an entry's schedule, and the bank conflicts in loops."""
+    module = schedule_signature(entry.kernel, entry.signature, snapshots=Snapshots())
+    barriers = [
+        sum(inner.name == "barrier" for inner in loop.regions[0].operations)
+        for loop in module.kernel.body.walk()
+        if loop.name == "for"
+    ]
+    conflicts = [
+        f"{traffic.operation.name}: {traffic.access}"
+        for traffic in shared_traffic(module)
+        if traffic.loops and traffic.access.ways > 1
+    ]
+    return barriers, conflicts
+
+
+@pytest.mark.parametrize("entry", [*fast_entries("matmul"), *fast_entries("convolution")])
+def test_loops_of_products_meet_once_and_have_no_bank_conflict(entry: DeclaredEntry) -> None:
+    assert loops_of(entry) == ([1], [])
+
+
+@pytest.mark.parametrize("entry", list(fast_entries("attention")))
+def test_loops_of_attention_meet_once(entry: DeclaredEntry) -> None:
+    barriers, conflicts = loops_of(entry)
+    assert barriers == [1]
+    # Where a head takes more warps than a tile has rows for, weights are exchanged between them.
+    blocks = entry.signature.constexprs
+    is_split = entry.signature.num_warps * 16 > int(str(blocks["BLOCK_M"]))
+    assert is_split or not conflicts
