@@ -88,9 +88,7 @@ def attention(
     factor = tl.abs(scale) * LOG2_E
     # Scores stay as the product gives them, up to this factor; a bias must be added in units of
     # log2. Never 0, which would make NaN of -inf.
-    unit = tl.maximum(factor, SMALLEST)
-    if has_bias != 0:
-        unit = 1.0
+    unit = tl.where(has_bias != 0, 1.0, tl.maximum(factor, SMALLEST))
     row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     row_sum = tl.zeros((BLOCK_M,), tl.float32)
     total = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)

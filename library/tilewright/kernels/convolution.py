@@ -62,7 +62,7 @@ def convolution(
     taps = taps_y.to(tl.int32) * taps_x.to(tl.int32)
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     # Counted, not divided: the position in the filter, and the first channel of the block.
-    tap_y, tap_x, channel = 0, 0, 0
+    tap_y = tap_x = channel = tl.zeros_like(taps)
     for _ in range(taps * blocks):
         shift_y, shift_x = tap_y * dilation_y.to(tl.int32), tap_x * dilation_x.to(tl.int32)
         at_y, at_x = source_y + shift_y, source_x + shift_x
