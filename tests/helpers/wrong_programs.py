@@ -84,7 +84,10 @@ SYNTAX = (
     ),
     _wrong("dict", KernelSyntaxError, ("no dicts", "tuple"), "a = {1: 2}  # here"),
     _wrong(
-        "f-string", KernelSyntaxError, ("f-string",), 'tl.static_assert(B == 64, f"is {B}")  # here'
+        "format of a value",
+        KernelValueError,
+        ("`B` is constexpr 64", "'x.z'"),
+        "tl.static_print(f'{B:x.z}')  # here",
     ),
     _wrong("walrus", KernelSyntaxError, ("`:=`",), "if (a := n) > 0:  # here\n    pass"),
     _wrong(

@@ -35,7 +35,9 @@ _EXPRESSIONS: dict[str, tuple[str, ...]] = {
     "BoolOp": ("op", "values"),
     "Call": ("func", "args", "keywords"),
     "Compare": ("left", "ops", "comparators"),
+    "FormattedValue": ("value", "conversion", "format_spec"),
     "IfExp": ("test", "body", "orelse"),
+    "JoinedStr": ("values",),
     "List": ("elts",),
     "Name": ("id",),
     "Slice": ("lower", "upper", "step"),
@@ -241,6 +243,8 @@ class _Writer:
     def _value(self, value: object) -> str:
         if isinstance(value, str):
             return _quoted(value)
+        if isinstance(value, int):  # how an f-string converts a value
+            return str(value)
         if isinstance(value, list):
             return f"[{', '.join(self._value(item) for item in value)}]"
         assert isinstance(value, ast.AST), f"{value!r} in a syntax tree"

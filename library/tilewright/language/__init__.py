@@ -18,6 +18,7 @@ from tilewright.language.atomics import (
 from tilewright.language.autotune import autotune, heuristics
 from tilewright.language.block_pointers import advance, make_block_ptr
 from tilewright.language.choices import Config
+from tilewright.language.debug import debug_barrier, device_assert, static_print
 from tilewright.language.dot import dot
 from tilewright.language.hints import assume, max_constancy, max_contiguous, multiple_of
 from tilewright.language.kernel import Kernel, KernelParameter, kernel
@@ -141,6 +142,8 @@ __all__ = [
     "clamp",
     "constexpr",
     "cos",
+    "debug_barrier",
+    "device_assert",
     "div_rn",
     "dot",
     "erf",
@@ -204,6 +207,7 @@ __all__ = [
     "sqrt_rn",
     "squeeze",
     "static_assert",
+    "static_print",
     "static_range",
     "store",
     "sum",

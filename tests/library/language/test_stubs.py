@@ -29,6 +29,7 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "cat", "flip", "cast", "expm1", "log1p", "sqrt_rn", "div_rn", "umulhi", "softmax",
         "swizzle2d", "philox", "rand", "rand4x", "randn", "randn4x", "randint", "randint4x",
         "multiple_of", "max_contiguous", "max_constancy", "assume", "make_block_ptr", "advance",
+        "debug_barrier", "device_assert", "static_print",
         "uint_to_uniform_float", "pair_uniform_to_normal",
     }  # fmt: skip
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tilewright_compiler.frontend.builtins import (
     atomics,
     block_pointers,
+    debug,
     dot,
     hints,
     libdevice,
@@ -22,6 +23,7 @@ from tilewright_compiler.frontend.builtins import (
 __all__ = [
     "atomics",
     "block_pointers",
+    "debug",
     "dot",
     "hints",
     "libdevice",

@@ -66,12 +66,10 @@ def static_assert(_scope: Scope, condition: Operand, message: Operand) -> None:
     if not isinstance(condition, Constant | TupleOperand):
         msg = f"tl.static_assert checks what is known at compile time, got {describe(condition)}"
         raise KernelTypeError(msg)
-    if not isinstance(message, Constant) or not isinstance(message.value, str):
-        msg = f"`message` of tl.static_assert is a string, got {describe(message)}"
-        raise KernelTypeError(msg)
+    words = arguments.text(message, "`message` of tl.static_assert")
     is_true = bool(condition.value if isinstance(condition, Constant) else condition.items)
     if not is_true:
-        msg = f"tl.static_assert failed{': ' if message.value else ''}{message.value}"
+        msg = f"tl.static_assert failed{': ' if words else ''}{words}"
         raise KernelValueError(msg)
 
 

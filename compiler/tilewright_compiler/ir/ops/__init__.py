@@ -6,6 +6,7 @@ from tilewright_compiler.ir.ops import (
     arithmetic,
     atomics,
     control,
+    debug,
     dot,
     hints,
     libdevice,
@@ -32,6 +33,7 @@ SPECS: dict[str, OperationSpec] = {
         reduction,
         control,
         hints,
+        debug,
         shared,
     )
     for spec in family.SPECS
