@@ -67,7 +67,8 @@ def test_every_function_says_what_it_gives(name: str) -> None:
     assert document is not None
     assert document.partition("\n")[0].endswith((".", ":")), document
     assert document.split()[0] in {
-        "Return", "Write", "Loop", "Fail", "Repeat", "Insert", "Permute",
+        "Return", "Write", "Loop", "Fail", "Repeat", "Insert", "Permute", "Print", "Stop", "Let",
+        "Promise",
     }  # fmt: skip
     hints = inspect.get_annotations(FUNCTIONS[name])
     assert set(hints) == {*inspect.signature(FUNCTIONS[name]).parameters, "return"}
