@@ -171,11 +171,14 @@ class _Folder:
     def _fold_atomic(
         self, operation: Operation, operands: list[Value], builder: Builder
     ) -> Sequence[Value] | None:
-        """Drop the mask of an atomic operation that is true everywhere."""
+        """Decide an atomic operation whose mask is the same constant everywhere."""
         index = mask_index(operation)
-        if len(operands) <= index or not self._constants.get(operands[index]):
+        mask = self._constants.get(operands[index]) if len(operands) > index else None
+        if mask is None:
             return None
         types = [result.type for result in operation.results]
+        if not mask:
+            return [self._constant(convert(0, element_dtype(t)), t, builder) for t in types]
         kept = operands[:index]
         return builder.create(operation.name, kept, types, **operation.attributes).results
 
