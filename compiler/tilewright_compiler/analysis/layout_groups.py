@@ -264,10 +264,15 @@ class _Collector:
                 self._compute(operation, weight)
 
     def _compute(self, operation: Operation, weight: int) -> None:
-        if len(operation.results) != 1 or not isinstance(operation.result.type, TileType):
+        results = [value for value in operation.results if isinstance(value.type, TileType)]
+        if not results:
             return
         tiles = [value for value in operation.operands if isinstance(value.type, TileType)]
-        if _is_cheap(operation) and all(value in self._cheap for value in tiles):
+        if len(results) > 1:
+            for result in results:
+                self._anchor(result)
+            self._tie(results[0], (*results[1:], *tiles), weight)
+        elif _is_cheap(operation) and all(value in self._cheap for value in tiles):
             self._cheap.add(operation.result)
         elif operation.name not in MOVES:
             self._anchor(operation.result)

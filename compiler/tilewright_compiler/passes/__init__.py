@@ -12,6 +12,7 @@ from tilewright_compiler.ir.core import Module
 from tilewright_compiler.ir.verifier import verify
 from tilewright_compiler.passes.cse import cse
 from tilewright_compiler.passes.dce import dce
+from tilewright_compiler.passes.drop_references import drop_references
 from tilewright_compiler.passes.fold import fold
 from tilewright_compiler.passes.inline import inline
 from tilewright_compiler.passes.licm import licm
@@ -30,6 +31,7 @@ PASSES: tuple[Pass, ...] = (
     narrow_comparisons,  # after cse, which shares what it looks at; licm moves its scalars
     licm,  # after cse: of two equal operations only the visible one is left to move
     cse,  # what two loops had each to themselves now stands in one block
+    drop_references,  # before dce, which takes what only they used
     dce,  # last: removes what the others left without users
 )
 

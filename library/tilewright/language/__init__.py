@@ -21,6 +21,7 @@ from tilewright.language.choices import Config
 from tilewright.language.debug import debug_barrier, device_assert, static_print
 from tilewright.language.dot import dot
 from tilewright.language.hints import assume, max_constancy, max_contiguous, multiple_of
+from tilewright.language.inline_asm import inline_asm_elementwise
 from tilewright.language.kernel import Kernel, KernelParameter, kernel
 from tilewright.language.math import (
     abs,
@@ -164,6 +165,7 @@ __all__ = [
     "fma",
     "full",
     "heuristics",
+    "inline_asm_elementwise",
     "int1",
     "int8",
     "int16",

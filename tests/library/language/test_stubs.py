@@ -15,7 +15,7 @@ from tilewright.errors import KernelTypeError, OutsideKernelError
 from tilewright.language import registry
 from tilewright.language.registry import BUILTINS, FUNCTIONS, is_builtin, is_function
 
-MODULES = ("dot", "math", "memory", "program", "random", "reduce", "shape")
+MODULES = ("dot", "inline_asm", "math", "memory", "program", "random", "reduce", "shape")
 
 
 def test_the_language_has_the_operations_it_promises() -> None:
@@ -30,7 +30,7 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "swizzle2d", "philox", "rand", "rand4x", "randn", "randn4x", "randint", "randint4x",
         "multiple_of", "max_contiguous", "max_constancy", "assume", "make_block_ptr", "advance",
         "debug_barrier", "device_assert", "static_print",
-        "uint_to_uniform_float", "pair_uniform_to_normal",
+        "uint_to_uniform_float", "pair_uniform_to_normal", "inline_asm_elementwise",
     }  # fmt: skip
 
 

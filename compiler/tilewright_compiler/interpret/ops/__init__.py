@@ -14,6 +14,7 @@ from tilewright_compiler.interpret.ops import (
     debug,
     dot,
     hints,
+    inline_asm,
     libdevice,
     math,
     memory,
@@ -29,6 +30,7 @@ COMPUTE: dict[str, Compute] = {
     **arithmetic.COMPUTE,
     **math.COMPUTE,
     **libdevice.COMPUTE,
+    **inline_asm.COMPUTE,
     **memory.COMPUTE,
     **atomics.COMPUTE,
     **debug.COMPUTE,
@@ -37,4 +39,4 @@ COMPUTE: dict[str, Compute] = {
     **reduction.COMPUTE,
     **control.COMPUTE,
 }
-CONTROL: dict[str, Control] = control.CONTROL
+CONTROL: dict[str, Control] = {**control.CONTROL, **inline_asm.CONTROL}
