@@ -11,6 +11,7 @@ wait for another program.
     while:  initial i -> before argument i, after's yield i      carried
             condition operand j -> after argument j -> result j  passed
     if:     yield i of both branches -> result i
+    reduce_with, scan:  all of them and what the region yields live together
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import replace
 from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
 from tilewright_compiler.ir.effects import may_wait, may_write
+from tilewright_compiler.ir.ops import combine
 
 
 def dce(module: Module) -> Module:
@@ -116,6 +118,8 @@ def _always_needed(operation: Operation) -> Sequence[Value]:
             return operation.operands[:3]
         case "while":
             return operation.regions[0].terminator.operands[:1]
+        case name if name in combine.NAMES:
+            return (*operation.operands, *operation.regions[0].terminator.operands)
         case _:
             return operation.operands
 
@@ -184,4 +188,8 @@ def _copy_live(
             results = live(results, results)
         case "atomic_rmw" | "atomic_cas":
             results = live(results, results)
+        case name if name in combine.NAMES:
+            (region,) = operation.regions
+            ends = region.terminator.operands
+            regions = [_copy_block(region, values, liveness, region.arguments, ends)]
     copy_operation(replace(operation, operands=operands, results=results), values, builder, regions)

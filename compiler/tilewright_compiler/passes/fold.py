@@ -240,7 +240,11 @@ def _reduced(operation: Operation, element: Constant) -> Constant | None:
     """Reduce a tile of equal elements. Float sums round on the way, so they are not ours."""
     source = operation.operands[0].type
     dtype = element_dtype(source)
-    if operation.attributes["kind"] != "sum":
+    kind = operation.attributes["kind"]
+    if kind == "xor":
+        is_odd = shape_of(source)[operation.attributes["axis"]] == 1
+        return element if is_odd else wrap(0, dtype)
+    if kind != "sum":
         return element
     if dtype.is_float or dtype.bits == 1:
         return None

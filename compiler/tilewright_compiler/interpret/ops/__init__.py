@@ -10,10 +10,12 @@ from __future__ import annotations
 from tilewright_compiler.interpret.ops import (
     arithmetic,
     atomics,
+    combine,
     control,
     debug,
     dot,
     hints,
+    indexing,
     inline_asm,
     libdevice,
     math,
@@ -37,6 +39,7 @@ COMPUTE: dict[str, Compute] = {
     **dot.COMPUTE,
     **hints.COMPUTE,
     **reduction.COMPUTE,
+    **indexing.COMPUTE,
     **control.COMPUTE,
 }
-CONTROL: dict[str, Control] = {**control.CONTROL, **inline_asm.CONTROL}
+CONTROL: dict[str, Control] = {**control.CONTROL, **combine.CONTROL, **inline_asm.CONTROL}
