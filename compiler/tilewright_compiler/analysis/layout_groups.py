@@ -15,6 +15,9 @@ another and convert. Where the pointer itself is anchored, one is tied to the po
 it moves joins that group too, unless it has to do with a dot: then the tile is converted between
 the two, so that pointers walk in a coalesced layout and the dot has its own.
 
+Reductions and scans by a function, and look-ups of elements by their values, work on the layout
+that their operands have; their operands share a group.
+
 A dot gives its accumulator's layout and wants fixed ones of its operands. Its result is in one
 group with its accumulator.
 """
@@ -140,6 +143,7 @@ class LayoutGroups:
     cheap: frozenset[Value]
     stores: tuple[AccessUse, ...]
     reduces: tuple[Operation, ...]
+    lookups: tuple[Operation, ...]
     dots: Mapping[Operation, DotLayouts]
 
     def origin(self, value: Value) -> tuple[Value, tuple[Operation, ...]] | None:
@@ -152,6 +156,14 @@ class LayoutGroups:
             chain.append(operation)
             value = operation.operands[0]
         return value, tuple(reversed(chain))
+
+
+def leading_operand(operation: Operation, groups: LayoutGroups) -> Value:
+    """Return the operand whose layout a reduction or scan goes by: the first that has one."""
+    for operand in operation.operands:
+        if groups.origin(operand) is not None:
+            return operand
+    return operation.operands[0]
 
 
 def operand_layout(operation: Operation, layout: LinearLayout) -> LinearLayout:
@@ -213,6 +225,7 @@ class _Collector:
         self._loads: list[tuple[Operation, int]] = []
         self._stores: list[tuple[Operation, int]] = []
         self._reduces: list[tuple[Operation, int]] = []
+        self._lookups: list[Operation] = []
         self._ties: list[tuple[Operation, Value, int]] = []  # accesses by anchored pointers
         self._dots: list[tuple[Operation, int]] = []
 
@@ -256,10 +269,10 @@ class _Collector:
                 self._atomic(operation, weight)
             case "dot":
                 self._dot(operation, weight)
-            case "reduce":
-                if isinstance(operation.result.type, TileType):
-                    self._anchor(operation.result)
-                self._reduces.append((operation, weight))
+            case "reduce" | "reduce_with" | "scan":
+                self._reduce(operation, weight)
+            case "gather" | "histogram":
+                self._lookup(operation, weight)
             case _:
                 self._compute(operation, weight)
 
@@ -295,6 +308,29 @@ class _Collector:
                     self._ties.append((operation, value, weight))
                 else:
                     self._tie(pointer, (value,), weight)
+
+    def _reduce(self, operation: Operation, weight: int) -> None:
+        self._reduces.append((operation, weight))
+        tiles = [value for value in operation.results if isinstance(value.type, TileType)]
+        for result in tiles:
+            self._anchor(result)
+        if tiles:
+            self._tie(tiles[0], tiles[1:], weight)
+        sources = [value for value in operation.operands if value in self._parent]
+        if operation.name == "scan":
+            self._tie(tiles[0], operation.operands, weight)
+        elif sources:
+            self._tie(sources[0], operation.operands, weight)
+
+    def _lookup(self, operation: Operation, weight: int) -> None:
+        """Note a look-up: each element goes where its index is, a histogram anywhere."""
+        self._lookups.append(operation)
+        self._anchor(operation.result)
+        source, *others = operation.operands
+        if operation.name == "gather":
+            self._tie(operation.result, others, weight)
+        elif source in self._parent:
+            self._tie(source, others, weight)
 
     def _dot(self, operation: Operation, weight: int) -> None:
         self._dots.append((operation, weight))
@@ -401,6 +437,7 @@ class _Collector:
             frozenset(self._cheap),
             tuple(self._store_use(operation, weight) for operation, weight in self._stores),
             tuple(operation for operation, _ in self._reduces),
+            tuple(self._lookups),
             {o: layouts_of_dot(o, num_warps=self._num_warps) for o, _ in self._dots},
         )
         self._connect(result)
@@ -436,11 +473,11 @@ class _Collector:
             if origin is not None:
                 result.group_of[origin[0]].accesses.append(store)
         for operation, weight in self._reduces:
-            origin = result.origin(operation.operands[0])
+            origin = result.origin(leading_operand(operation, result))
             if origin is not None:
                 result.group_of[origin[0]].reductions.append((operation, weight))
-            if operation.result in result.group_of:
-                result.group_of[operation.result].given.append((operation, weight))
+            if operation.results[0] in result.group_of and operation.name != "scan":
+                result.group_of[operation.results[0]].given.append((operation, weight))
         for operation, weight in self._dots:
             layouts = result.dots[operation]
             result.group_of[operation.result].given.append((operation, weight))

@@ -24,7 +24,7 @@ from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.layout.matrix_load import plan_matrix_load
 from tilewright_compiler.layout.swizzle import SharedLayout
-from tilewright_compiler.schedule.scratch import scratch_bytes
+from tilewright_compiler.schedule.scratch import EXCHANGES, scratch_bytes
 
 _ORDERED = "ordered"
 
@@ -262,7 +262,7 @@ class Accesses:
                 for operand in operands[:2]:
                     if isinstance(operand.type, SharedType):
                         yield Access(self._tiles[operand][0], is_write=False)
-            case "reduce" | "convert_layout" | "flip" if "shared_offset" in operation.attributes:
+            case name if name in EXCHANGES and "shared_offset" in operation.attributes:
                 self._exchanges.add(operation)
                 start: int = operation.attributes["shared_offset"]
                 size = scratch_bytes(operation)
