@@ -19,7 +19,7 @@ _SEMANTICS = {
 def is_known(instruction: Instruction) -> bool:
     """Return whether PTX has this order, scope and state space for the operation."""
     name, sem, scope, space, *_ = instruction.opcode
-    return sem in _SEMANTICS[name] and scope in _SCOPES and space == "global"
+    return sem in _SEMANTICS[name] and scope in _SCOPES and space in ("global", "shared")
 
 
 def in_turn(

@@ -218,7 +218,9 @@ def _emit_binary(emitter: KernelEmitter, operation: Operation) -> None:
     dtype = element_dtype(operation.result.type)
     emitter.elementwise(
         operation,
-        lambda left, right: binary(emitter.text, operation.name, left, right, dtype, contract=True),
+        lambda left, right: binary(
+            emitter.text, operation.name, left, right, dtype, contract=emitter.contracts
+        ),
     )
 
 

@@ -25,7 +25,10 @@ Fragment = tuple[str, ...]
 
 @dataclass(slots=True)
 class KernelEmitter:
-    """What the emitters of all operation families share."""
+    """What the emitters of all operation families share.
+
+    `contracts` says whether a product may become part of the addition that follows it.
+    """
 
     text: FunctionText
     threads: ThreadIndices
@@ -33,6 +36,7 @@ class KernelEmitter:
     axis_info: Mapping[Value, AxisInfo]
     prefix_masks: PrefixMasks
     fragments: dict[Value, Fragment] = field(default_factory=dict)
+    contracts: bool = True
 
     def fragment(self, value: Value) -> Fragment:
         """Return the names that hold `value`."""
