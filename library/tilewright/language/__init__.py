@@ -21,6 +21,7 @@ from tilewright.language.choices import Config
 from tilewright.language.debug import debug_barrier, device_assert, static_print
 from tilewright.language.dot import dot
 from tilewright.language.hints import assume, max_constancy, max_contiguous, multiple_of
+from tilewright.language.indexing import gather, histogram
 from tilewright.language.inline_asm import inline_asm_elementwise
 from tilewright.language.kernel import Kernel, KernelParameter, kernel
 from tilewright.language.math import (
@@ -73,7 +74,17 @@ from tilewright.language.random import (
     randn4x,
     uint_to_uniform_float,
 )
-from tilewright.language.reduce import max, min, sum
+from tilewright.language.reduce import (
+    argmax,
+    argmin,
+    max,
+    min,
+    reduce,
+    reduce_or,
+    sum,
+    xor_sum,
+)
+from tilewright.language.scan import associative_scan, cumprod, cumsum
 from tilewright.language.shape import (
     arange,
     broadcast,
@@ -95,6 +106,7 @@ from tilewright.language.shape import (
     zeros,
     zeros_like,
 )
+from tilewright.language.sort import bitonic_merge, sort, topk
 from tilewright.language.types import (
     Tile,
     bfloat16,
@@ -123,6 +135,9 @@ __all__ = [
     "abs",
     "advance",
     "arange",
+    "argmax",
+    "argmin",
+    "associative_scan",
     "assume",
     "atomic_add",
     "atomic_and",
@@ -134,6 +149,7 @@ __all__ = [
     "atomic_xor",
     "autotune",
     "bfloat16",
+    "bitonic_merge",
     "broadcast",
     "broadcast_to",
     "cast",
@@ -143,17 +159,18 @@ __all__ = [
     "clamp",
     "constexpr",
     "cos",
+    "cumprod",
+    "cumsum",
     "debug_barrier",
     "device_assert",
     "div_rn",
     "dot",
     "erf",
     "exp",
-    "extra",
-    "libdevice",
     "exp2",
     "expand_dims",
     "expm1",
+    "extra",
     "fdiv",
     "flip",
     "float8e4nv",
@@ -164,7 +181,9 @@ __all__ = [
     "floor",
     "fma",
     "full",
+    "gather",
     "heuristics",
+    "histogram",
     "inline_asm_elementwise",
     "int1",
     "int8",
@@ -174,6 +193,7 @@ __all__ = [
     "interleave",
     "join",
     "kernel",
+    "libdevice",
     "load",
     "log",
     "log1p",
@@ -199,11 +219,14 @@ __all__ = [
     "randn4x",
     "range",
     "ravel",
+    "reduce",
+    "reduce_or",
     "reshape",
     "rsqrt",
     "sigmoid",
     "sin",
     "softmax",
+    "sort",
     "split",
     "sqrt",
     "sqrt_rn",
@@ -215,6 +238,7 @@ __all__ = [
     "sum",
     "swizzle2d",
     "tanh",
+    "topk",
     "trans",
     "uint8",
     "uint16",
@@ -225,6 +249,7 @@ __all__ = [
     "unsqueeze",
     "view",
     "where",
+    "xor_sum",
     "zeros",
     "zeros_like",
 ]

@@ -11,6 +11,7 @@ from tilewright_compiler.frontend.builtins import (
     debug,
     dot,
     hints,
+    indexing,
     inline_asm,
     libdevice,
     math,
@@ -18,7 +19,9 @@ from tilewright_compiler.frontend.builtins import (
     program,
     random,
     reduce,
+    scan,
     shape,
+    sort,
 )
 
 __all__ = [
@@ -27,6 +30,7 @@ __all__ = [
     "debug",
     "dot",
     "hints",
+    "indexing",
     "inline_asm",
     "libdevice",
     "math",
@@ -34,5 +38,7 @@ __all__ = [
     "program",
     "random",
     "reduce",
+    "scan",
     "shape",
+    "sort",
 ]
