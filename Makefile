@@ -31,6 +31,7 @@ wheel: $(launcher) $(clean_ready)  ## Compile the bundle, build the wheel, check
 	@echo "== the examples, from the wheel, with no compiler and an empty PATH"
 	PATH=/nonexistent TILEWRIGHT_JIT=off $(CURDIR)/$(clean_python) -I examples/vecadd.py
 	PATH=/nonexistent TILEWRIGHT_JIT=off $(CURDIR)/$(clean_python) -I examples/softmax.py
+	PATH=/nonexistent TILEWRIGHT_JIT=off $(CURDIR)/$(clean_python) -I examples/matmul.py
 
 test: lint  ## Lint, types, import rules and all tests
 	$(build_python) -m pytest -n 2 --dist loadgroup

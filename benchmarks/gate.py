@@ -92,6 +92,19 @@ def _at_most(case: str, *, below: tuple[str, ...] = ()) -> Rule:
     return rule
 
 
+def _at_least(case: str, baseline: str) -> Rule:
+    """Judge the ratio of the one row of a case to a baseline."""
+
+    def rule(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
+        row = next((row for row in rows if row.case.startswith(f"{case}/")), None)
+        if row is None:
+            raise LookupError(case)
+        ratio = row.ratios[baseline]
+        return f">= {limit['now']} of {baseline}", f"{ratio:.3f}", ratio >= limit["now"]
+
+    return rule
+
+
 def _each_at_least(baseline: str) -> Rule:
     def rule(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
         worst = min(rows, key=lambda row: row.ratios[baseline])
@@ -123,6 +136,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("coldstart", "first_result_s"): _at_most("first_result"),
     ("coldstart", "import_s"): _at_most("import"),
     ("coldstart", "first_load_of_a_kernel_ms"): _at_most("first_load"),
+    ("mma", "bf16_4096_vs_cublas"): _at_least("matmul/bf16/4096x4096x4096", "cublas"),
     ("rowops", "fraction_of_copy"): _each_at_least("copy"),
     ("rowops", "vs_torch_compile"): _geomean_and_each("torch.compile"),
 }

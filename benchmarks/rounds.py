@@ -30,7 +30,13 @@ class Timing:
         return median(theirs / ours for theirs, ours in pairs)
 
     def row(
-        self, case: str, *, unit: str, checked: bool, err: dict[str, float] | None = None
+        self,
+        case: str,
+        *,
+        unit: str,
+        checked: bool,
+        err: dict[str, float] | None = None,
+        peak_bytes: dict[str, int] | None = None,
     ) -> Row:
         """Return the result row of a case whose contenders are `ours` and the baselines."""
         baselines = [name for name in self.rounds if name != "ours"]
@@ -44,4 +50,5 @@ class Timing:
             baselines={name: self.median(name) for name in baselines},
             ratios={name: self.ratio(name) for name in baselines},
             err=err or {},
+            peak_bytes=peak_bytes or {},
         )

@@ -54,6 +54,21 @@ def host_us(
     return Timing(rounds)
 
 
+def memory_taken(call: Contender) -> int:
+    """Return by how many bytes a call lowers the device's free memory, workspaces included.
+
+    The call was made before, so its code is loaded; what it allocated and gave back is counted,
+    because the allocators keep it.
+    """
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    before = int(torch.cuda.mem_get_info()[0])
+    call()
+    torch.cuda.synchronize()
+    return max(0, before - int(torch.cuda.mem_get_info()[0]))
+
+
 def _loop(call: Contender) -> Loop:
     def loop(count: int) -> None:
         for _ in range(count):

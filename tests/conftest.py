@@ -26,6 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require-gpu", action="store_true", help="fail, not skip, GPU tests without their GPU"
     )
+    parser.addoption(
+        "--prove-all", action="store_true", help="prove the schedules of all configurations"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

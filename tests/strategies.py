@@ -157,7 +157,7 @@ class _Generator:
 
     def _splat(self, builder: Builder) -> None:
         scalar = self.pick(tiles=False)
-        if scalar is None or isinstance(scalar.type, TileType):
+        if scalar is None or not isinstance(scalar.type, ScalarType | PointerType):
             return
         shape = self.draw(st.sampled_from(_SHAPES))
         self.add(builder.value("splat", (scalar,), TileType(shape, scalar.type)))
@@ -364,7 +364,9 @@ class _Generator:
         body = Block((Value(ScalarType(int32), "i"), *map(Value, types)))
         self.inner(body, depth, body.arguments[1:])
         operands = (lower, upper, step, *initial)
-        self.pool += builder.create("for", operands, types, (body,)).results
+        unroll = self.draw(st.sampled_from([1, 1, 2, 3]))
+        asked = {"unroll": unroll} if unroll > 1 else {}
+        self.pool += builder.create("for", operands, types, (body,), **asked).results
 
     def _while(self, builder: Builder, depth: int) -> None:
         """Count down from a small number, carrying other values along."""

@@ -28,6 +28,8 @@ _LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
 
 _REMEDY = "install the pinned tools with `pip install tilewright[compiler]`"
 
+# What decides how scheduled IR runs on the CPU.
+_CHECKER_SOURCES = ("analysis", "interpret", "ir", "layout")
 # What decides the PTX of a scheduled module, with LLVM and libdevice; the passes before it do not,
 # their result is the key itself.
 _EMITTER_SOURCES = (
@@ -114,6 +116,12 @@ def emitter_fingerprint() -> str:
     tools = "+".join(f"{name}-{PINNED[name]}" for name in (MLIR, LLVM))
     library = find_file(PTXAS, _LIBDEVICE).read_bytes()
     return _fingerprint(_EMITTER_SOURCES, tools.encode() + hashlib.sha256(library).digest())
+
+
+@cache
+def checker_fingerprint() -> str:
+    """Return the hash of what executes scheduled IR on the CPU; proofs of schedules hold it."""
+    return _fingerprint(_CHECKER_SOURCES, b"")
 
 
 def _fingerprint(parts: tuple[str, ...], tools: bytes) -> str:

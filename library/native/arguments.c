@@ -6,9 +6,9 @@
 
 #include "dlpack.h"
 
-const char *const tw_code_names[CODE_COUNT] = {"i1",  "i8",  "i16", "i32", "i64",  "u8",  "u16",
-                                               "u32", "u64", "f16", "bf16", "f32", "f64"};
-const unsigned char tw_code_bytes[CODE_COUNT] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
+const char *const tw_code_names[CODE_COUNT] = {"i1",  "i8",  "i16",  "i32", "i64", "u8",     "u16",   "u32",
+                                               "u64", "f16", "bf16", "f32", "f64", "f8e4m3", "f8e5m2"};
+const unsigned char tw_code_bytes[CODE_COUNT] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 1, 1};
 
 // Numbers shared with runtime/arguments.py.
 enum {
@@ -653,8 +653,8 @@ PyObject *tw_scalar_bits(PyObject *Py_UNUSED(module), PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "di", &value, &code)) {
         return NULL;
     }
-    if (code < CODE_F16 || code >= CODE_COUNT) {
-        return PyErr_Format(tw_argument_error, "%d is no floating dtype code", code);
+    if (code < CODE_F16 || code > CODE_F64) {
+        return PyErr_Format(tw_argument_error, "%d is no dtype code of a floating scalar", code);
     }
     slot.code = (unsigned char)code;
     pack_float(&slot, value);

@@ -19,6 +19,8 @@ int tw_dlpack_code(const DLTensor *tensor)
     case DL_FLOAT: return floats[size];
     case DL_BFLOAT: return size == 1 ? CODE_BF16 : -1;
     case DL_BOOL: return size == 0 ? CODE_I1 : -1;
+    case DL_E4M3FN: return size == 0 ? CODE_F8E4M3 : -1;
+    case DL_E5M2: return size == 0 ? CODE_F8E5M2 : -1;
     default: return -1;
     }
 }
@@ -86,8 +88,9 @@ static int read_extents(PyObject *tuple, int64_t *values, Py_ssize_t count)
 // dlpack_export(buffer, shape, strides) -> capsule that keeps the buffer alive
 PyObject *tw_dlpack_export(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    static const unsigned char kinds[CODE_COUNT] = {DL_BOOL, DL_INT,  DL_INT,   DL_INT,    DL_INT,   DL_UINT, DL_UINT,
-                                                    DL_UINT, DL_UINT, DL_FLOAT, DL_BFLOAT, DL_FLOAT, DL_FLOAT};
+    static const unsigned char kinds[CODE_COUNT] = {DL_BOOL, DL_INT,  DL_INT,   DL_INT,    DL_INT,
+                                                    DL_UINT, DL_UINT, DL_UINT,  DL_UINT,   DL_FLOAT,
+                                                    DL_BFLOAT, DL_FLOAT, DL_FLOAT, DL_E4M3FN, DL_E5M2};
     PyObject *object, *shape, *strides;
     if (!PyArg_ParseTuple(arguments, "O!O!O!", tw_buffer_type, &object, &PyTuple_Type, &shape, &PyTuple_Type, &strides)) {
         return NULL;

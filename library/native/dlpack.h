@@ -20,7 +20,7 @@ typedef struct DLManagedTensor {
 } DLManagedTensor;
 
 enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_MANAGED = 13 };
-enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
+enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6, DL_E4M3FN = 10, DL_E5M2 = 12 };
 
 int tw_dlpack_code(const DLTensor *tensor);  // our dtype code, or -1
 

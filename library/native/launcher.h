@@ -14,7 +14,7 @@ enum { MAX_PARAMETERS = 128, MAX_DEVICES = 64, MAX_FOREIGN_STREAMS = 16, MAX_PAC
 // Positions in tilewright.abi.dtypes.ALL; `code_names` in arguments.c lists them.
 enum {
     CODE_I1, CODE_I8, CODE_I16, CODE_I32, CODE_I64, CODE_U8, CODE_U16, CODE_U32, CODE_U64,
-    CODE_F16, CODE_BF16, CODE_F32, CODE_F64, CODE_COUNT,
+    CODE_F16, CODE_BF16, CODE_F32, CODE_F64, CODE_F8E4M3, CODE_F8E5M2, CODE_COUNT,
 };
 extern const char *const tw_code_names[CODE_COUNT];
 extern const unsigned char tw_code_bytes[CODE_COUNT];

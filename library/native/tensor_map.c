@@ -16,8 +16,8 @@ static uint64_t clock_ticks = 0, hits = 0, misses = 0;
 
 static int data_type(uint32_t code)
 {
-    // CUtensorMapDataType; the signed narrow integers have none of their own, and copying bits is all TMA does.
-    static const signed char table[CODE_COUNT] = {0, 0, 1, 3, 5, 0, 1, 2, 4, 6, 9, 7, 8};
+    // CUtensorMapDataType; signed narrow integers and 8-bit floats have none of their own, and copying bits is all TMA does.
+    static const signed char table[CODE_COUNT] = {0, 0, 1, 3, 5, 0, 1, 2, 4, 6, 9, 7, 8, 0, 0};
     return table[code];
 }
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from tilewright.runtime.memory import DeviceArray, as_device_array, empty, from_numpy, zeros
     from tilewright.runtime.preload import preload
     from tilewright.runtime.stream import Stream, synchronize
+    from tilewright.tensor.attention import attention
+    from tilewright.tensor.convolution import convolution
     from tilewright.tensor.elementwise import add, exp, gelu, mul
+    from tilewright.tensor.matmul import matmul
     from tilewright.tensor.rows import layer_norm, max, softmax, sum
 
 __version__ = "0.1.0"
@@ -29,6 +32,8 @@ __all__ = [
     "Stream",
     "add",
     "as_device_array",
+    "attention",
+    "convolution",
     "device_count",
     "empty",
     "errors",
@@ -37,6 +42,7 @@ __all__ = [
     "gelu",
     "language",
     "layer_norm",
+    "matmul",
     "max",
     "mul",
     "preload",
@@ -53,12 +59,15 @@ _HOMES = {
     "Stream": "tilewright.runtime.stream",
     "add": "tilewright.tensor.elementwise",
     "as_device_array": "tilewright.runtime.memory",
+    "attention": "tilewright.tensor.attention",
+    "convolution": "tilewright.tensor.convolution",
     "device_count": "tilewright.runtime.device",
     "empty": "tilewright.runtime.memory",
     "exp": "tilewright.tensor.elementwise",
     "from_numpy": "tilewright.runtime.memory",
     "gelu": "tilewright.tensor.elementwise",
     "layer_norm": "tilewright.tensor.rows",
+    "matmul": "tilewright.tensor.matmul",
     "max": "tilewright.tensor.rows",
     "mul": "tilewright.tensor.elementwise",
     "preload": "tilewright.runtime.preload",

@@ -1,9 +1,10 @@
 """Signature files become the list of what the bundle holds: a kernel with each of its signatures.
 
 A file under `prebuilt/signatures/` names kernels, the dtypes and parameter types of each, and the
-configurations; an entry comes from every combination of dtypes, configuration and specialization.
-The kernel itself is imported and held against the file, so that a signature which could never be
-launched is an error here and not a hole in the wheel.
+configurations; an entry comes from every combination of dtypes, configuration and specialization,
+and of the values of each constexpr that has a list of them. The kernel itself is imported and held
+against the file, so that a signature which could never be launched is an error here and not a hole
+in the wheel.
 """
 
 from __future__ import annotations
@@ -197,7 +198,7 @@ def _read_config(
     parameters: dict[str, str],
     unsupported: dict[str, str],
 ) -> Iterator[DeclaredEntry]:
-    constexprs = table.scalars("constexprs")
+    constexprs = table.choices("constexprs")
     expected = {p.name for p in kernel.parameters if p.is_constexpr}
     if set(constexprs) != expected:
         table.fail(
@@ -218,12 +219,15 @@ def _read_config(
             table.fail("specializations", f"has {specialization!r}; known are fast and general")
     reasons = tuple(sorted({**unsupported, **_reasons(table)}.items()))
     table.finish()
-    for chosen in itertools.product(*letters.values()):
+    for chosen, values in itertools.product(
+        itertools.product(*letters.values()), itertools.product(*constexprs.values())
+    ):
         dtypes = {letter: BY_NAME[name] for letter, name in zip(letters, chosen, strict=True)}
+        constants = dict(zip(constexprs, values, strict=True))
         declaration: dict[str, DType | tuple[DType] | Constexpr] = {}
         for parameter in kernel.parameters:
             if parameter.is_constexpr:
-                declaration[parameter.name] = Constexpr(constexprs[parameter.name])
+                declaration[parameter.name] = Constexpr(constants[parameter.name])
             else:
                 text = parameters[parameter.name]
                 declaration[parameter.name] = _type(types, parameter.name, text, dtypes)

@@ -56,6 +56,19 @@ class Table:
             for name, value in self._take_table(key).items()
         }
 
+    def choices(self, key: str) -> dict[str, tuple[str | int | float | bool, ...]]:
+        """Read a table of strings, numbers and booleans, or lists of them; absent is empty."""
+        found = {}
+        for name, value in self._take_table(key).items():
+            values = tuple(value) if isinstance(value, list) else (value,)
+            if not values or not all(isinstance(v, str | int | float | bool) for v in values):
+                self.fail(
+                    f"{key}.{name}",
+                    f"must be a string, number or boolean, or a list of them, is {value!r}",
+                )
+            found[name] = values
+        return found
+
     def table(self, key: str) -> Table:
         """Read a table; absent is empty."""
         return Table(self.file, self._take_table(key), self._name(key))

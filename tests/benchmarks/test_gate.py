@@ -43,6 +43,10 @@ def _good() -> dict[str, list[Row]]:
             _row("import/-/-/-/-", 0.05),
             _row("first_load/softmax/64x1000/-/-", 0.5),
         ],
+        "mma": [
+            _row("matmul/bf16/4096x4096x4096/fwd/eager", 1.0, cublas=0.51),
+            _row("matmul/bf16/512x512x512/fwd/eager", 1.0, cublas=0.1),
+        ],
         "rowops": [
             _row("add/f32/64x64/fwd/eager", 1.0, copy=1.0, torch_compile=1.0),
             _row("gelu/f32/64x64/fwd/eager", 1.0, copy=0.86, torch_compile=1.5),
@@ -68,6 +72,11 @@ def test_what_meets_every_bar_passes_and_the_rest_is_open() -> None:
     [
         ("launch", _row("torch_arguments/vecadd/4096/-/eager", 4.01), "torch_arguments_us"),
         ("coldstart", _row("import/-/-/-/-", 0.151), "import_s"),
+        (
+            "mma",
+            _row("matmul/bf16/4096x4096x4096/fwd/eager", 1.0, cublas=0.49),
+            "bf16_4096_vs_cublas",
+        ),
         (
             "rowops",
             _row("add/f32/64x64/fwd/eager", 1.0, copy=0.84, torch_compile=2.0),
@@ -114,8 +123,12 @@ def test_a_suite_without_results_fails() -> None:
 
 @pytest.mark.parametrize(
     ("suite", "goal"),
-    [("launch", "four_arguments_us"), ("rowops", "fraction_of_copy")],
-    ids=["no such case", "no such baseline"],
+    [
+        ("launch", "four_arguments_us"),
+        ("rowops", "fraction_of_copy"),
+        ("mma", "bf16_4096_vs_cublas"),
+    ],
+    ids=["no such case", "no such baseline", "no such product"],
 )
 def test_a_missing_case_or_baseline_fails(suite: str, goal: str) -> None:
     results = _good() | {suite: [_row("other/f32/64/-/eager", 1.0)]}

@@ -139,3 +139,17 @@ except SystemExit as refusal:
     )
     assert done.output.endswith("gave a wrong result\n")
     assert len(done.lines("launch")) == (1 if program == "first_result.py" else 2)
+
+
+def test_mma_shapes_have_operands_of_two_layouts_and_whole_groups() -> None:
+    table = tomllib.loads((_ROOT / "benchmarks" / "targets" / "mma.toml").read_text())
+    assert set(table) == {"matmul", "attention", "convolution"}
+    assert [4096, 4096, 4096, "nn"] in table["matmul"]["bf16"]  # the gate reads this one
+    for cases in table["matmul"].values():
+        assert len({tuple(case) for case in cases}) == len(cases) > 0
+        assert {layout for *_, layout in cases} <= {"nn", "nt", "tn", "tt"}
+    for _, heads, shared, _, dim in table["attention"]["bf16"]:
+        assert heads % shared == 0
+        assert dim <= 256
+    for case in table["convolution"]["bf16"]:
+        assert len(case) == 6

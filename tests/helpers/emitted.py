@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from helpers.ptx_interpreter import Order, Run, launch
+from helpers.ptx_interpreter import Arrival, Order, Run, launch
 from helpers.tile_operation import Array, operation_module
 from tilewright_compiler.backend.ptx import lower_to_ptx
 from tilewright_compiler.emit.module import emit_module
@@ -23,6 +23,7 @@ def run_scheduled(
     *,
     grid: tuple[int, int, int] = (1, 1, 1),
     order: Order = "lockstep",
+    arrival: Arrival = "late",
     offsets: Mapping[int, int] | None = None,
 ) -> Run:
     """Emit a scheduled module and run it, writing its array arguments in place."""
@@ -33,6 +34,7 @@ def run_scheduled(
         arguments=arguments,
         shared_bytes=mlir.shared_bytes,
         order=order,
+        arrival=arrival,
         offsets=offsets,
     )
 

@@ -51,6 +51,7 @@ def signature_of(
     parameters: Mapping[str, ConstexprValue],
     *,
     specialization: Specialization = "general",
+    num_warps: int = 4,
 ) -> KernelSignature:
     """Return a signature: `"*f32"` is a pointer, `"i64"` a scalar, a constexpr its value."""
     declarations: dict[str, DType | tuple[DType] | Constexpr] = {}
@@ -67,7 +68,7 @@ def signature_of(
         declarations,
         rule=kernel.rule,
         specialization=specialization,
-        num_warps=4,
+        num_warps=num_warps,
         num_stages=3,
     )
 

@@ -78,6 +78,12 @@ def round_bf16(values: Array) -> Array:
     return np.where(np.isnan(single), np.uint32(0x7FFF), rounded).astype(np.uint16)
 
 
+def truncate_bf16(values: Array) -> Array:
+    """Return f32 with the digits cut off that bf16 lacks; NaN stays NaN."""
+    cut = (values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    return np.where(np.isnan(values), np.float32(np.nan), cut)
+
+
 def round_to_odd(values: Array) -> Array:
     """Return f64 as f32, truncated with a sticky last bit, so that a later rounding is right."""
     single = values.astype(np.float32)

@@ -5,7 +5,8 @@ wait at the lowest one, so that diverged threads meet again; a barrier holds thr
 their CTA have come, and a shuffle demands its whole warp. `order` says which warps of a CTA may
 run ahead: running them one after another instead of in lockstep shows a missing barrier. Accesses
 outside the arguments' memory, misaligned ones and stores to shared memory beyond its size raise
-`PtxFault`.
+`PtxFault`. `arrival` says when asynchronous copies arrive: late, which is when their thread waits
+for their group, or early, as soon as they are started.
 """
 
 from __future__ import annotations
@@ -18,13 +19,18 @@ from typing import Any, Literal
 import numpy as np
 
 from helpers import ptx_arithmetic as pa
+from helpers import ptx_atomics, ptx_matrix
 from helpers.ptx_arithmetic import Array
+from helpers.ptx_functions import FUNCTIONS
 from helpers.ptx_program import Instruction, Program, parse
+from helpers.ptx_rounding import directed
 
 Order = Literal["lockstep", "ascending", "descending"]
+Arrival = Literal["late", "early"]
 WARP = 32
 _SEGMENT = 1 << 32
 _MAX_STEPS = 2_000_000
+_TURN = 8
 
 
 class PtxFault(Exception):
@@ -47,24 +53,40 @@ def launch(
     arguments: Sequence[Array | int | float | bool],
     shared_bytes: int = 0,
     order: Order = "lockstep",
+    arrival: Arrival = "late",
     offsets: Mapping[int, int] | None = None,
 ) -> Run:
     """Run a kernel, writing its array arguments in place.
 
     `offsets` moves the address of an argument by so many bytes from its alignment of 256.
     """
-    machine = _Machine(parse(ptx), grid, shared_bytes, order)
+    machine = _Machine(parse(ptx), grid, shared_bytes, order, arrival)
     machine.set_arguments(arguments, offsets or {})
     with np.errstate(all="ignore"):
         machine.run()
     return Run(machine.executed, machine.stored_bytes, machine.barriers)
 
 
+@dataclass
+class _Copies:
+    """Copies under way: of each thread the data, where it goes, and its group."""
+
+    threads: Array
+    address: Array
+    data: Array
+    group: Array
+
+
 class _Machine:
     def __init__(
-        self, program: Program, grid: tuple[int, int, int], shared_bytes: int, order: Order
+        self,
+        program: Program,
+        grid: tuple[int, int, int],
+        shared_bytes: int,
+        order: Order,
+        arrival: Arrival,
     ) -> None:
-        self.program, self.grid, self.order = program, grid, order
+        self.program, self.grid, self.order, self.arrival = program, grid, order, arrival
         ctas = int(np.prod(grid))
         self.count = ctas * program.num_threads
         thread = np.arange(self.count)
@@ -78,6 +100,8 @@ class _Machine:
         # Garbage rather than zeros: nobody may read what nobody wrote.
         self.shared = np.full((ctas, shared_bytes), 0xCD, np.uint8)
         self.local = np.full((self.count, sum(program.local.values())), 0xCD, np.uint8)
+        self.copies: list[_Copies] = []
+        self.groups = np.zeros(self.count, np.int64)  # committed so far, by thread
         self.segments: dict[int, Array] = {}
         self.symbols: dict[str, int] = dict.fromkeys((*program.shared, *program.local), 0)
         for name, (type_, values) in program.arrays.items():
@@ -104,11 +128,11 @@ class _Machine:
 
     def run(self) -> None:
         end = len(self.program.instructions)
-        for _ in range(_MAX_STEPS):
+        for step in range(_MAX_STEPS):
             alive = self.pc < end
             if not alive.any():
                 return
-            ready = self._may_run(alive & ~self.waits)
+            ready = self._with_turn(step, self._may_run(alive & ~self.waits))
             if not ready.any():
                 msg = "all threads wait at barriers that not all threads of their CTA reach"
                 raise PtxFault(msg)
@@ -116,6 +140,13 @@ class _Machine:
             self._step(self.program.instructions[pc], np.flatnonzero(ready & (self.pc == pc)))
         msg = f"no end after {_MAX_STEPS} steps"
         raise PtxFault(msg)
+
+    def _with_turn(self, step: int, ready: Array) -> Array:
+        """Now and then let one CTA run alone, so that others may wait for what it writes."""
+        if step % _TURN or not ready.any():
+            return ready
+        alone = ready & (self.cta == step // _TURN % self.shared.shape[0])
+        return alone if alone.any() else ready
 
     def _may_run(self, ready: Array) -> Array:
         if self.order == "lockstep":
@@ -141,6 +172,8 @@ class _Machine:
             return
         elif len(here):
             execute = getattr(self, f"_do_{name}", None)
+            if name in FUNCTIONS:
+                execute = self._function
             if execute is None:
                 msg = f"instruction {instruction} is not known to this interpreter"
                 raise NotImplementedError(msg)
@@ -228,7 +261,7 @@ class _Machine:
 
     def _do_ld(self, instruction: Instruction, threads: Array) -> None:
         type_, size = instruction.opcode[-1], pa.bits_of(instruction.opcode[-1]) // 8
-        targets = instruction.operands[0].strip("{}").replace(" ", "").split(",")
+        targets = _names(instruction.operands[0])
         address = self._address(instruction.operands[1], threads)
         self._check_aligned(instruction, address, size * len(targets))
         raw = self._gather(instruction, threads, address, size * len(targets))
@@ -238,13 +271,18 @@ class _Machine:
 
     def _do_st(self, instruction: Instruction, threads: Array) -> None:
         type_, size = instruction.opcode[-1], pa.bits_of(instruction.opcode[-1]) // 8
-        names = instruction.operands[1].strip("{}").replace(" ", "").split(",")
+        names = _names(instruction.operands[1])
         parts = [
             np.ascontiguousarray(self._read(name, threads, type_)).view(np.uint8).reshape(-1, size)
             for name in names
         ]
         data = np.concatenate(parts, axis=1)
         address = self._address(instruction.operands[0], threads)
+        self._scatter(instruction, threads, address, data)
+
+    def _scatter(
+        self, instruction: Instruction, threads: Array, address: Array, data: Array
+    ) -> None:
         self._check_aligned(instruction, address, data.shape[1])
         for memory, rows, where, chosen in self._places(
             instruction, threads, address, data.shape[1]
@@ -300,13 +338,138 @@ class _Machine:
             msg = f"{instruction}: address {int(address[address % size != 0][0]):#x} not aligned"
             raise PtxFault(msg)
 
+    # Atomic operations
+
+    def _do_atom(self, instruction: Instruction, threads: Array) -> None:
+        target, *rest = instruction.operands
+        old = self._in_turn(instruction, threads, *rest)
+        self._write(target, threads, old, instruction.opcode[-1])
+
+    def _do_red(self, instruction: Instruction, threads: Array) -> None:
+        self._in_turn(instruction, threads, *instruction.operands)
+
+    def _in_turn(
+        self, instruction: Instruction, threads: Array, pointer: str, *given: str
+    ) -> Array:
+        if not ptx_atomics.is_known(instruction):
+            msg = f"{instruction}: no such atomic operation"
+            raise PtxFault(msg)
+        type_ = instruction.opcode[-1]
+        address, size = self._address(pointer, threads), pa.bits_of(type_) // 8
+        self._check_aligned(instruction, address, size)
+        values = [self._read(operand, threads, type_) for operand in given]
+        old = np.zeros(len(threads), pa.DTYPES[type_])
+        for memory, rows, where, chosen in self._places(instruction, threads, address, size):
+            mine, is_reversed = [value[chosen] for value in values], self.order == "descending"
+            if memory.ndim == 2:  # that of each CTA behind the other
+                memory, where = memory.reshape(-1), rows * memory.shape[1] + where
+            old[chosen] = ptx_atomics.in_turn(instruction, memory, where, mine, reverse=is_reversed)
+            self.stored_bytes += size * len(where)
+        return old
+
+    # Asynchronous copies
+
+    def _do_cp(self, instruction: Instruction, threads: Array) -> None:
+        kind = instruction.opcode[2]
+        if kind == "commit_group":
+            self.groups[threads] += 1
+        elif kind == "wait_group":
+            pending = int(instruction.operands[0])
+            self._deliver(threads, self.groups - pending)
+        else:
+            self._start_copy(instruction, threads)
+
+    def _start_copy(self, instruction: Instruction, threads: Array) -> None:
+        target, source, size_text, *present = instruction.operands
+        size = int(size_text)
+        bytes_read = (
+            self._read(present[0], threads, "u32").astype(np.int64)
+            if present
+            else np.full(len(threads), size)
+        )
+        if not np.isin(bytes_read, (0, size)).all() or size not in (4, 8, 16):
+            msg = f"{instruction}: copies of part of a vector are not what the compiler emits"
+            raise PtxFault(msg)
+        data = np.zeros((len(threads), size), np.uint8)
+        reads = bytes_read > 0
+        if reads.any():
+            load = Instruction(("ld", "global"), instruction.operands)
+            address = self._address(source, threads)[reads]
+            self._check_aligned(load, address, size)
+            data[reads] = self._gather(load, threads[reads], address, size)
+        address = self._address(target, threads)
+        self._check_aligned(instruction, address, size)
+        if self.arrival == "early":
+            self._scatter(Instruction(("st", "shared"), ()), threads, address, data)
+        else:
+            self.copies.append(_Copies(threads, address, data, self.groups[threads]))
+
+    def _deliver(self, threads: Array, before: Array) -> None:
+        """Write what these threads copy in groups that come before the given one of each thread."""
+        waits = np.zeros(self.count, bool)
+        waits[threads] = True
+        store = Instruction(("st", "shared"), ())
+        under_way = []
+        for copies in self.copies:
+            arrives = waits[copies.threads] & (copies.group < before[copies.threads])
+            if arrives.any():
+                self._scatter(
+                    store, copies.threads[arrives], copies.address[arrives], copies.data[arrives]
+                )
+            if not arrives.all():
+                rest = ~arrives
+                under_way.append(
+                    _Copies(
+                        copies.threads[rest],
+                        copies.address[rest],
+                        copies.data[rest],
+                        copies.group[rest],
+                    )
+                )
+        self.copies = under_way
+
+    # Matrices of a warp
+
+    def _do_ldmatrix(self, instruction: Instruction, threads: Array) -> None:
+        self._check_whole_warps(instruction, threads)
+        targets = _names(instruction.operands[0])
+        address = self._address(instruction.operands[1], threads).reshape(-1, WARP)
+        by_warp = threads.reshape(-1, WARP)
+        for matrix, target in enumerate(targets):
+            lanes = slice(8 * matrix, 8 * matrix + 8)
+            rows_at, readers = address[:, lanes].reshape(-1), by_warp[:, lanes].reshape(-1)
+            self._check_aligned(instruction, rows_at, 16)
+            rows = self._gather(instruction, readers, rows_at, 16).reshape(-1, 8, 16)
+            words = ptx_matrix.matrix_words(rows, is_transposed="trans" in instruction.opcode)
+            self._write(target, threads, words.reshape(-1), "u32")
+
+    def _do_mma(self, instruction: Instruction, threads: Array) -> None:
+        self._check_whole_warps(instruction, threads)
+        *_, shape, _, _, d_type, a_type, b_type, c_type = instruction.opcode
+        m, n, k = (int(part) for part in shape[1:].replace("n", " ").replace("k", " ").split())
+        registers = []
+        for operand, type_ in zip(instruction.operands[1:], (a_type, b_type, c_type), strict=True):
+            word = type_ if type_ in ("f64", "f32", "s32") else "u32"
+            registers.append(
+                [self._read(name, threads, word).reshape(-1, WARP) for name in _names(operand)]
+            )
+        result = ptx_matrix.multiply((m, n, k), (a_type, b_type, c_type), *registers)
+        for name, values in zip(_names(instruction.operands[0]), result, strict=True):
+            self._write(name, threads, values.reshape(-1), d_type)
+
+    def _check_whole_warps(self, instruction: Instruction, threads: Array) -> None:
+        whole = np.bincount(self.warp[threads], minlength=self.count // WARP)
+        if not np.isin(whole, (0, WARP)).all():
+            msg = f"{instruction}: executed by a part of a warp"
+            raise PtxFault(msg)
+
     # Moves and conversions
 
     def _do_mov(self, instruction: Instruction, threads: Array) -> None:
         target, source = instruction.operands
         type_ = instruction.opcode[-1]
         if target.startswith("{"):
-            names = target.strip("{}").replace(" ", "").split(",")
+            names = _names(target)
             value = self._read(source, threads, f"u{pa.bits_of(type_)}")
             width = pa.bits_of(type_) // len(names)
             for index, name in enumerate(names):
@@ -314,7 +477,7 @@ class _Machine:
                 self._write(name, threads, part.astype(pa.unsigned(width)), f"u{width}")
             return
         if source.startswith("{"):
-            names = source.strip("{}").replace(" ", "").split(",")
+            names = _names(source)
             width = pa.bits_of(type_) // len(names)
             value = np.zeros(len(threads), np.uint64)
             for index, name in enumerate(names):
@@ -332,6 +495,11 @@ class _Machine:
 
     def _do_cvt(self, instruction: Instruction, threads: Array) -> None:
         *modifiers, target, source = instruction.opcode[1:]
+        if target == "tf32":
+            (value,) = self._sources(instruction, threads, source)
+            rounded = ptx_matrix.round_tf32(value)
+            self._write(instruction.operands[0], threads, rounded, "f32")
+            return
         (value,) = self._sources(instruction, threads, "f32" if target == "bf16x2" else source)[:1]
         mode = next((m for m in modifiers if m[0] == "r"), "rn")
         if target in ("bf16x2", "f16x2"):
@@ -360,6 +528,8 @@ class _Machine:
             value = to_integer[mode](value)
         if "sat" in modifiers:
             value = np.clip(np.where(np.isnan(value), 0, value), 0, 1)
+        if target == "bf16" and mode == "rz":
+            return pa.truncate_bf16(value)
         if target == "bf16":
             return pa.widen_bf16(pa.round_bf16(value))
         if mode in ("rz", "rm", "rp"):
@@ -377,14 +547,39 @@ class _Machine:
         self._write(instruction.operands[0], threads, value, type_)
 
     def _do_add(self, instruction: Instruction, threads: Array) -> None:
-        left, right, type_ = self._binary(instruction, threads)
-        self._result(instruction, threads, left + right, type_)
+        if not self._directed(instruction, threads):
+            left, right, type_ = self._binary(instruction, threads)
+            self._result(instruction, threads, left + right, type_)
 
     def _do_sub(self, instruction: Instruction, threads: Array) -> None:
-        left, right, type_ = self._binary(instruction, threads)
-        self._result(instruction, threads, left - right, type_)
+        if not self._directed(instruction, threads):
+            left, right, type_ = self._binary(instruction, threads)
+            self._result(instruction, threads, left - right, type_)
+
+    def _function(self, instruction: Instruction, threads: Array) -> None:
+        compute, result = FUNCTIONS[instruction.opcode[0]]
+        type_ = instruction.opcode[-1].replace("b", "u")
+        value = compute(*self._sources(instruction, threads, type_))
+        self._result(instruction, threads, value, result or type_)
+
+    def _directed(self, instruction: Instruction, threads: Array) -> bool:
+        """Execute arithmetic that rounds elsewhere than to nearest; return whether it does."""
+        mode = next((word for word in instruction.opcode if word in ("rz", "rm", "rp")), None)
+        type_ = instruction.opcode[-1]
+        if mode is None or type_ not in ("f32", "f64"):
+            return False
+        value = directed(instruction.opcode[0], mode, self._sources(instruction, threads, type_))
+        self._result(instruction, threads, value, type_)
+        return True
 
     def _do_mul(self, instruction: Instruction, threads: Array) -> None:
+        if self._directed(instruction, threads):
+            return
+        if instruction.opcode[-1] == "f16x2":
+            words = self._sources(instruction, threads, "u32")
+            left, right = (word.view(np.float16) for word in words)
+            self._result(instruction, threads, (left * right).view(np.uint32), "u32")
+            return
         left, right, type_ = self._binary(instruction, threads)
         if "wide" in instruction.opcode:
             type_ = f"{type_[0]}{2 * pa.bits_of(type_)}"
@@ -392,7 +587,8 @@ class _Machine:
         elif "hi" in instruction.opcode:
             bits = pa.bits_of(type_)
             wide = [int(a) * int(b) >> bits for a, b in zip(left, right, strict=True)]
-            self._result(instruction, threads, np.array(wide).astype(pa.DTYPES[type_]), type_)
+            value = np.array(wide, object).astype(pa.DTYPES[type_])
+            self._result(instruction, threads, value, type_)
             return
         self._result(instruction, threads, left * right, type_)
 
@@ -410,6 +606,8 @@ class _Machine:
         if type_.endswith("x2"):
             self._packed_fma(instruction, threads, type_[:-2])
             return
+        if type_ == "f64" and self._directed(instruction, threads):
+            return
         a, b, c = self._sources(instruction, threads, type_)
         value = pa.fma(a, b, c, type_=type_, mode=mode)
         if "sat" in instruction.opcode:
@@ -426,6 +624,8 @@ class _Machine:
         self._result(instruction, threads, result, "u32")
 
     def _do_div(self, instruction: Instruction, threads: Array) -> None:
+        if self._directed(instruction, threads):
+            return
         left, right, type_ = self._binary(instruction, threads)
         if type_[0] == "f":
             self._result(instruction, threads, left / right, type_)
@@ -462,13 +662,15 @@ class _Machine:
         self._unary(instruction, threads, np.abs)
 
     def _do_sqrt(self, instruction: Instruction, threads: Array) -> None:
-        self._unary(instruction, threads, np.sqrt)
+        if not self._directed(instruction, threads):
+            self._unary(instruction, threads, np.sqrt)
 
     def _do_rsqrt(self, instruction: Instruction, threads: Array) -> None:
         self._unary(instruction, threads, lambda x: 1 / np.sqrt(x))
 
     def _do_rcp(self, instruction: Instruction, threads: Array) -> None:
-        self._unary(instruction, threads, lambda x: 1 / x)
+        if not self._directed(instruction, threads):
+            self._unary(instruction, threads, lambda x: 1 / x)
 
     def _do_ex2(self, instruction: Instruction, threads: Array) -> None:
         self._unary(instruction, threads, np.exp2)
@@ -549,10 +751,7 @@ class _Machine:
         self._result(instruction, threads, np.where(condition, left, right), type_)
 
     def _do_shfl(self, instruction: Instruction, threads: Array) -> None:
-        whole = np.bincount(self.warp[threads], minlength=self.count // WARP)
-        if not np.isin(whole, (0, WARP)).all():
-            msg = f"{instruction}: executed by a part of a warp"
-            raise PtxFault(msg)
+        self._check_whole_warps(instruction, threads)
         *targets, source, distance, _, _ = instruction.operands
         lane = self.tid[threads] % WARP
         amount = self._read(distance, threads, "u32").astype(np.int64)
@@ -566,6 +765,11 @@ class _Machine:
 
 _AXES = ("tid.", "ntid.", "ctaid.", "nctaid.")
 _SPECIAL = ("%laneid",)
+
+
+def _names(operand: str) -> list[str]:
+    """Return the registers of a braced list, or the one register."""
+    return operand.strip("{}").replace(" ", "").split(",")
 
 
 def _family(name: str) -> str:

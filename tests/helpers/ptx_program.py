@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _REGISTERS = re.compile(r"\.reg \.(\w+)\s+(%?\w+?)(?:<\d+>)?;")
@@ -58,14 +59,25 @@ def parse(text: str) -> Program:
     program.shared = tuple(_SHARED.findall(head))
     program.local = {name: int(size) for name, size in _LOCAL.findall(body)}
     program.registers = {name: type_ for type_, name in _REGISTERS.findall(body)}
-    for line in body.splitlines():
-        for statement in filter(None, (part.strip() for part in line.split(";"))):
-            label = _LABEL.match(statement)
-            if label:
-                program.labels[label[1]] = len(program.instructions)
-            elif statement[0] not in ".}{":
-                program.instructions.append(_instruction(statement))
+    for statement in _statements(body):
+        label = _LABEL.match(statement)
+        if label:
+            program.labels[label[1]] = len(program.instructions)
+        elif statement[0] not in ".}{":
+            program.instructions.append(_instruction(statement))
     return program
+
+
+def _statements(body: str) -> Iterator[str]:
+    """Yield labels, braces and statements; one statement may take several lines."""
+    begun = ""
+    for line in body.splitlines():
+        if not begun and (_LABEL.match(line.strip()) or line.strip() in "{}"):
+            yield from filter(None, [line.strip()])
+            continue
+        *ended, begun = f"{begun} {line}".split(";")
+        yield from filter(None, (part.strip() for part in ended))
+        begun = begun.strip().strip("}")
 
 
 def _instruction(statement: str) -> Instruction:

@@ -1,4 +1,4 @@
-"""Random kernels over [M, N] tiles: loads, arithmetic, reductions, moves, control flow, stores."""
+"""Random kernels over [M, N] tiles: loads, arithmetic, reductions, dots, moves, loops, stores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tilewright.abi.dtypes import float32, int1, int32, int64
+from tilewright.abi.dtypes import DType, float16, float32, int1, int32, int64
 from tilewright.abi.signature import KernelSignature, Pointer, Scalar
 from tilewright_compiler.ir.builder import Builder
 from tilewright_compiler.ir.core import Block, Function, Module, Value
@@ -18,7 +18,7 @@ F32 = ScalarType(float32)
 I32 = ScalarType(int32)
 _KINDS = (
     *("binary", "unary", "reduce", "widen", "turn", "loop", "while", "if"),
-    *("gather", "walk", "index", "flatten"),
+    *("gather", "walk", "index", "flatten", "dot"),
 )
 
 
@@ -52,7 +52,7 @@ class TileProgram:
         return self.build.value("constant", (), ScalarType(int64), value=value)
 
     def splat(self, scalar: Value, shape: tuple[int, ...]) -> Value:
-        assert not isinstance(scalar.type, TileType)
+        assert isinstance(scalar.type, ScalarType | PointerType)
         return self.build.value("splat", (scalar,), TileType(shape, scalar.type))
 
     def offsets(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Value:
@@ -121,6 +121,18 @@ class TileProgram:
         assert isinstance(value.type, TileType)
         type_ = TileType(value.type.shape[::-1], value.type.element)
         return self.build.value("transpose", (value,), type_, order=(1, 0))
+
+    def dot(self, left: Value, right: Value, acc: Value | None, dtype: DType) -> Value:
+        """Return `left @ right^T`, of operands cast to `dtype`, added to `acc` or to zero."""
+        result = TileType((shape_of(left.type)[0], shape_of(right.type)[0]), F32)
+        if acc is None:
+            zero = self.build.value("constant", (), F32, value=0.0)
+            acc = self.splat(zero, result.shape)
+        a, b = (
+            self.build.value("cast", (value,), TileType(shape_of(value.type), ScalarType(dtype)))
+            for value in (left, self.transpose(right))
+        )
+        return self.build.value("dot", (a, b, acc), result, precision="ieee")
 
     def loop(self, initial: Value, step: Value, name: str) -> Value:
         """Return `initial` combined with `step` in a loop of three turns."""
@@ -239,6 +251,12 @@ def programs(draw: st.DrawFn) -> Module:
             case "flatten" if len(shape) == 2:
                 flat = TileType((shape[0] * shape[1],), F32)
                 pool.append(program.build.value("reshape", (first,), flat))
+            case "dot" if len(shape) == 2:
+                second, acc = pick(shape), pick((shape[0], shape[0]))
+                assert second is not None
+                pool.append(
+                    program.dot(first, second, acc, draw(st.sampled_from([float16, float32])))
+                )
             case "unary":
                 pool.append(program.unary(draw(st.sampled_from(["exp", "neg"])), first))
             case "reduce" if len(shape) == 2:

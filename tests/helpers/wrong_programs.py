@@ -43,15 +43,15 @@ SYNTAX = (
     _wrong(
         "break",
         KernelSyntaxError,
-        ("no `break`", "`while`"),
+        ("`break` inside the `while` loop at line 3", "part of a `while`"),
         "while n > 0:\n    break  # here",
         "break",
     ),
     _wrong(
-        "continue",
+        "break under an if",
         KernelSyntaxError,
-        ("no `continue`",),
-        "for i in range(n):\n    continue  # here",
+        ("`break` inside the `for` loop at line 3",),
+        "for i in range(n):\n    if i > 3:\n        break  # here",
     ),
     _wrong(
         "assert", KernelSyntaxError, ("no `assert`", "tl.static_assert"), "assert n > 0  # here"
@@ -84,7 +84,10 @@ SYNTAX = (
     ),
     _wrong("dict", KernelSyntaxError, ("no dicts", "tuple"), "a = {1: 2}  # here"),
     _wrong(
-        "f-string", KernelSyntaxError, ("f-string",), 'tl.static_assert(B == 64, f"is {B}")  # here'
+        "format of a value",
+        KernelValueError,
+        ("`B` is constexpr 64", "'x.z'"),
+        "tl.static_print(f'{B:x.z}')  # here",
     ),
     _wrong("walrus", KernelSyntaxError, ("`:=`",), "if (a := n) > 0:  # here\n    pass"),
     _wrong(
@@ -141,16 +144,16 @@ SYNTAX = (
     _wrong("matmul operator", KernelSyntaxError, ("`@`",), "a = x @ x  # here"),
     _wrong("complex number", KernelSyntaxError, ("complex",), "a = 1j  # here"),
     _wrong(
-        "return in run-time if",
-        KernelSyntaxError,
-        ("`return` inside the `if` at line 3", "compile-time"),
-        "if n > 0:\n    return  # here",
-    ),
-    _wrong(
         "return in loop",
         KernelSyntaxError,
-        ("`return` inside the `for` loop",),
+        ("`return` inside the `for` loop at line 3", "after the loop"),
         "for i in range(n):\n    return  # here",
+    ),
+    _wrong(
+        "return in while under if",
+        KernelSyntaxError,
+        ("`return` inside the `while` loop at line 3",),
+        "while n > 0:\n    if n == 3:\n        return  # here\n    n = n - 1",
     ),
 )
 
@@ -435,6 +438,33 @@ TYPES = (
         ("`a` is dtype f32", "dtype f16"),
         "a = tl.float32\nfor i in range(n):  # here\n    a = tl.float16",
     ),
+    _wrong(
+        "returns a value on one path",
+        KernelTypeError,
+        ("is launched", "i64 scalar"),
+        "if B == 64:\n    return n  # here",
+    ),
+    WrongProgram(
+        "two return types",
+        KernelTypeError,
+        ("`return` of i64 scalar in one branch and of f32 scalar in the other", ".to(tl.int64)"),
+        "@tl.kernel\ndef f(n, f):\n    if n > 0:  # here\n        return n\n    return f\n"
+        "@tl.kernel\ndef wrong(n, f):\n    a = f_(n, f)\n".replace("def f(", "def f_("),
+    ),
+    WrongProgram(
+        "return and no return",
+        KernelTypeError,
+        ("`return` of i64 scalar in one branch and of None in the other",),
+        "@tl.kernel\ndef g(n):\n    if n > 0:  # here\n        return n\n"
+        "@tl.kernel\ndef wrong(n):\n    a = g(n)\n",
+    ),
+    WrongProgram(
+        "return of tuples of two lengths",
+        KernelTypeError,
+        ("`return` of tuple (i64 scalar, i64 scalar) in one branch and of i64 scalar",),
+        "@tl.kernel\ndef g(n):\n    if n > 0:  # here\n        return n, n\n    return n\n"
+        "@tl.kernel\ndef wrong(n):\n    a = g(n)\n",
+    ),
     _wrong("returns a value", KernelTypeError, ("is launched", "i64 scalar"), "return n  # here"),
 )
 
@@ -626,4 +656,79 @@ DOTS = (
     ),
 )
 
-PROGRAMS = (*SYNTAX, *NAMES, *TYPES, *VALUES, *CALLS, *DOTS)
+BITCASTS = (
+    _wrong(
+        "bitcast to another width",
+        KernelTypeError,
+        ("x.to(tl.int32, bitcast=True)", "f16 tile [64]", "16 of them, i32 has 32"),
+        "a = tl.zeros(B, tl.float16).to(tl.int32, bitcast=True)  # here",
+    ),
+    _wrong(
+        "bitcast that is no flag",
+        KernelTypeError,
+        ("`bitcast` of x.to is True or False",),
+        "a = n.to(tl.float64, 1)  # here",
+    ),
+)
+
+_NARROW = "a = tl.zeros(B, tl.float8e4nv)\n"
+
+EIGHT_BIT_FLOATS = (
+    _wrong(
+        "sum of eight-bit floats",
+        KernelTypeError,
+        ("`+` does not compute in f8e4m3", "tl.dot", ".to(tl.float16)"),
+        _NARROW + "b = a + a  # here",
+        "a + a",
+    ),
+    _wrong(
+        "eight-bit float times number",
+        KernelTypeError,
+        ("`*` does not compute in f8e4m3",),
+        _NARROW + "b = a * 2.0  # here",
+    ),
+    _wrong(
+        "eight-bit float with another",
+        KernelTypeError,
+        ("`+` does not compute in f8e5m2",),
+        "b = tl.zeros(B, tl.float16) + tl.zeros(B, tl.float8e5)  # here",
+    ),
+    _wrong(
+        "negated eight-bit float",
+        KernelTypeError,
+        ("unary `-` does not compute in f8e4m3",),
+        _NARROW + "b = -a  # here",
+    ),
+    _wrong(
+        "compared eight-bit floats",
+        KernelTypeError,
+        ("`<` does not compute in f8e4m3",),
+        _NARROW + "b = a < 1.0  # here",
+    ),
+    _wrong(
+        "function of eight-bit floats",
+        KernelTypeError,
+        ("tl.exp does not compute in f8e4m3",),
+        _NARROW + "b = tl.exp(a)  # here",
+    ),
+    _wrong(
+        "maximum of eight-bit floats",
+        KernelTypeError,
+        ("tl.max does not compute in f8e4m3",),
+        _NARROW + "b = tl.max(a)  # here",
+    ),
+    _wrong(
+        "choice of two eight-bit floats",
+        KernelTypeError,
+        ("tl.where does not compute in f8e",),
+        _NARROW + "b = tl.where(n > 0, a, tl.zeros(B, tl.float8e5))  # here",
+    ),
+    _wrong(
+        "truth of an eight-bit float",
+        KernelTypeError,
+        ("does not compute in f8e4m3",),
+        "if n.to(tl.float8e4nv):  # here\n    a = 1",
+    ),
+)
+
+PROGRAMS = (*SYNTAX, *NAMES, *TYPES, *VALUES, *CALLS, *DOTS, *BITCASTS, *EIGHT_BIT_FLOATS)

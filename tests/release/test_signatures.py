@@ -66,6 +66,14 @@ def test_errors_name_file_and_key(small: SmallCheckout, old: str, new: str, prob
     assert problem in str(caught.value)
 
 
+def test_a_list_of_values_adds_an_entry_for_each(small: SmallCheckout) -> None:
+    before = read_signatures(small.checkout)
+    small.replace(_FILE, "{ BLOCK = 128 }", "{ BLOCK = [64, 128] }")
+    found = read_signatures(small.checkout)
+    assert len(found) == len(before) + 4  # two dtypes, two specializations
+    assert {str(entry.signature) for entry in before} < {str(entry.signature) for entry in found}
+
+
 def test_another_config_adds_entries(small: SmallCheckout) -> None:
     second = "[[kernel.config]]\nconstexprs = { BLOCK = 128 }\nnum_warps = 4\n"
     small.replace(_FILE, "num_warps = 1\n", f"num_warps = 1\n{second}")

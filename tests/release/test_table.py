@@ -44,6 +44,16 @@ def test_defaults_stand_in_for_absent_keys(tmp_path: Path) -> None:
         ("a = 1", lambda t: t.table("a"), "a must be a table, is 1"),
         ("[a]\nb = []", lambda t: t.scalars("a"), "a.b must be a string, number or boolean, is []"),
         (
+            "[a]\nb = []",
+            lambda t: t.choices("a"),
+            "a.b must be a string, number or boolean, or a list of them, is []",
+        ),
+        (
+            "[a]\nb = [{}]",
+            lambda t: t.choices("a"),
+            "a.b must be a string, number or boolean, or a list of them, is [{}]",
+        ),
+        (
             "[[a]]\n[[a]]\nb=1",
             lambda t: t.tables("a")[1].text("b"),
             "a[1].b must be a string, is 1",

@@ -54,7 +54,7 @@ def plan_access(
     return AccessPlan(
         groups=_groups(layout, axis, vector),
         axis=axis,
-        sources=_sources(layout),
+        sources=register_sources(layout),
         mask_is_uniform=mask is None or vector == 1 or mask.constancy[axis] >= vector,
     )
 
@@ -71,7 +71,8 @@ def _groups(layout: LinearLayout, axis: int, vector: int) -> tuple[tuple[int, ..
     )
 
 
-def _sources(layout: LinearLayout) -> tuple[int, ...]:
+def register_sources(layout: LinearLayout) -> tuple[int, ...]:
+    """Return the register that stands for each one: that of the same element with no free bits."""
     free = layout.free.register
     held = {
         gf2.apply(layout.register, register): register

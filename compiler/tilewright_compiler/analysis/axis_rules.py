@@ -8,7 +8,7 @@ longer group.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.abi.dtypes import DType
 from tilewright_compiler.ir.core import Operation
@@ -375,10 +375,32 @@ def _address(_operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -
     return _everywhere(type_, operands[0].divisor, operands[0].constancy)
 
 
-def _multiple_of(operation: Operation, _type: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
-    info, divisor = operands[0], operation.attributes["divisor"]
-    promised = tuple(max(claim, min(divisor, MAX_DIVISOR)) for claim in info.divisibility)
-    return AxisInfo(info.contiguity, promised, info.constancy, info.constant)
+def _multiple_of(operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
+    info, axis = operands[0], operation.attributes["axis"]
+    promised: int = operation.attributes["divisor"]
+    group, element = info.contiguity[axis], element_type(type_)
+    if group < _extents(type_)[axis]:
+        # Nobody knows which groups begin a run; within one they are so far apart.
+        unit = element.dtype.size_bytes if isinstance(element, PointerType) else 1
+        promised = min(promised, group * unit)
+    known = max(info.divisibility[axis], min(promised, MAX_DIVISOR))
+    return replace(info, divisibility=_with(info.divisibility, axis, known))
+
+
+def _max_contiguous(operation: Operation, _type: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
+    info, axis = operands[0], operation.attributes["axis"]
+    known = max(info.contiguity[axis], operation.attributes["run"])
+    return replace(info, contiguity=_with(info.contiguity, axis, known))
+
+
+def _max_constancy(operation: Operation, _type: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
+    info, axis = operands[0], operation.attributes["axis"]
+    known = max(info.constancy[axis], operation.attributes["run"])
+    return replace(info, constancy=_with(info.constancy, axis, known))
+
+
+def _with(claims: tuple[int, ...], axis: int, claim: int) -> tuple[int, ...]:
+    return (*claims[:axis], claim, *claims[axis + 1 :])
 
 
 def _same(_operation: Operation, _type: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
@@ -460,6 +482,8 @@ _RULES: dict[str, Rule] = {
     "addptr": _addptr,
     "address": _address,
     "multiple_of": _multiple_of,
+    "max_contiguous": _max_contiguous,
+    "max_constancy": _max_constancy,
     "fma": _elementwise,
     "fdiv": _elementwise,
     **dict.fromkeys(UNARY, _elementwise),

@@ -1,15 +1,21 @@
 """Groups of values -> one layout each, and one for each load, store and reduction.
 
 Groups are decided from the largest tile to the smallest, since a layout flows down for free (a
-reduction slices it, a broadcast projects it) but not up. For each group the candidates are what its
-loads and stores like best, what decided neighbours give or want, and a plain coalesced layout; the
-cheapest wins. Costs are instructions and memory sectors of one warp, times 8 for each loop around.
+reduction slices it, a broadcast projects it) but not up. Those of dots come before: accumulators,
+then operands, whose layouts are as good as given. For each group the candidates are what its dots
+give and want, what its loads and stores like best, what decided neighbours give or want, and a
+plain coalesced layout; the cheapest wins. Costs are instructions and memory sectors of one warp,
+times 8 for each loop around.
+
+What a loop loads for a dot is loaded as memory likes it, at whatever cost of converting: a ring in
+shared memory will stand between the two, and read from there, every layout is as good.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright_compiler.analysis.access_cost import Access, coalesced_layouts
 from tilewright_compiler.analysis.axis_info import AxisInfo
@@ -20,6 +26,7 @@ from tilewright_compiler.analysis.layout_groups import (
     backward,
     forward,
     group_values,
+    leading_operand,
 )
 from tilewright_compiler.ir.core import Module, Operation, Value
 from tilewright_compiler.ir.types import TileType, element_bytes, shape_of
@@ -32,6 +39,7 @@ from tilewright_compiler.layout.convert import (
     plan_conversion,
 )
 from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.layout.ordered import is_ordered, plan_ordered_reduction, plan_scan
 from tilewright_compiler.layout.reduce import plan_reduce
 
 
@@ -40,8 +48,8 @@ class LayoutChoice:
     """Layouts decided for a module.
 
     `homes` holds the layout of each anchored value's group; `operations` the layout in which each
-    load, store and reduction of a tile works (a reduction's is that of its operand). Dots work in
-    the layouts of `groups.dots`.
+    load, store, reduction and scan of a tile works, and in which a look-up has its source (a
+    reduction's is that of its operands). Dots work in the layouts of `groups.dots`.
     """
 
     groups: LayoutGroups
@@ -82,13 +90,15 @@ class _Chooser:
         homes = {value: self._layouts[g] for g in self._groups.groups for value in g.values}
         return LayoutChoice(self._groups, homes, dict(self._operations()))
 
-    def _urgency(self, group: Group) -> tuple[int, int, int, int]:
-        """Order groups: large ones, then those that move much, then those next to decided ones."""
+    def _urgency(self, group: Group) -> tuple[int, ...]:
+        """Order groups: those of dots, large ones, those that move much or are next to decided."""
+        dots = sum(operation.name == "dot" for operation, _ in group.given)
         traffic = sum(use.weight * use.access.bytes for use in group.accesses)
         decided = [use for use in group.users if use.group in self._layouts]
         given = [use for use in group.operands if self._natural(use.operand) is not None]
         results = [operation for operation, _ in group.given if self._given(operation)]
-        return group.size, traffic, len(decided) + len(given) + len(results), -group.index
+        neighbours = len(decided) + len(given) + len(results)
+        return min(dots, 1), min(len(group.feeds), 1), group.size, traffic, neighbours, -group.index
 
     # Candidates
 
@@ -98,7 +108,8 @@ class _Chooser:
         for dot in (operation for operation, _ in group.given if operation.name == "dot"):
             yield self._groups.dots[dot].acc
         for feed in group.feeds:
-            yield backward(self._origin(feed.operand)[1], feed.layout)
+            if feed.is_home:
+                yield backward(self._origin(feed.operand)[1], feed.layout)
         for use in group.accesses:
             origin = self._groups.origin(use.value)
             assert origin is not None
@@ -131,15 +142,17 @@ class _Chooser:
         total = 0
         for use in group.accesses:
             _, chain = self._origin(use.value)
-            is_streamed = group.is_streamed
-            total += use.weight * self._best_access(use, forward(chain, layout), is_streamed)[0]
+            natural = forward(chain, layout)
+            cost, _ = self._best_access(use, natural, is_streamed=group.is_streamed)
+            total += use.weight * cost
         for operation, weight in group.reductions:
-            _, chain = self._origin(operation.operands[0])
+            _, chain = self._origin(leading_operand(operation, self._groups))
             total += weight * self._reduce_cost(operation, forward(chain, layout))
         for operation, weight in group.given:
             given = self._given(operation)
             if given is not None and not (operation.name == "load" and group.is_streamed):
-                total += weight * _cost_of_value(operation.result, given, layout)
+                costs = (_cost_of_value(result, given, layout) for result in operation.results)
+                total += weight * sum(costs)
         for feed in group.feeds:
             total += feed.weight * self._want_cost(feed.operand, layout, feed.layout)
         for operand in group.operands:
@@ -159,6 +172,8 @@ class _Chooser:
         return _cost_of_value(value, home, backward(chain, target))
 
     def _reduce_cost(self, operation: Operation, layout: LinearLayout) -> int:
+        if operation.name != "reduce":
+            return self._ordered_cost(operation, layout)
         axis = operation.attributes["axis"]
         source = operation.operands[0]
         working = self._working_layout(operation, layout)
@@ -173,8 +188,23 @@ class _Chooser:
                 cost += _cost_of_value(operation.result, plan.result, target)
         return cost
 
+    def _ordered_cost(self, operation: Operation, layout: LinearLayout) -> int:
+        """Cost of a reduction or scan by a function on operands that come in `layout`."""
+        operands = operation.operands
+        working = self._working_layout(operation, layout)
+        cost = sum(_cost_of_value(operand, layout, working) for operand in operands)
+        axis: int = operation.attributes["axis"]
+        sizes = tuple(element_bytes(operand.type) for operand in operands)
+        if operation.name == "scan":
+            is_reversed: bool = operation.attributes["reverse"]
+            plan = plan_scan(working, axis, sizes=sizes, is_reversed=is_reversed)
+            cost += sum(_cost_of_value(result, working, layout) for result in operation.results)
+        else:
+            plan = plan_ordered_reduction(working, axis, sizes=sizes)
+        return cost + plan.cost(len(operands)) + (BARRIER_COST if plan.exchange else 0)
+
     def _best_access(
-        self, use: AccessUse, natural: LinearLayout, is_streamed: bool
+        self, use: AccessUse, natural: LinearLayout, *, is_streamed: bool
     ) -> tuple[int, LinearLayout]:
         """Return the cheapest way to load or store where the group gives layout `natural`."""
         best = (use.access.cost(natural), natural)
@@ -184,7 +214,7 @@ class _Chooser:
         if is_load and is_streamed:
             costs = [(use.access.cost(layout), layout) for layout in self._preferred(use.access)]
             return min(costs, key=lambda cost: cost[0])
-        stored = use.operation.results[0] if is_load else use.operation.operands[1]
+        stored = (*use.operation.results, *use.operation.operands[1:])[0]
         for layout in self._preferred(use.access):
             source, target = (layout, natural) if is_load else (natural, layout)
             cost = use.access.cost(layout) + _cost_of_value(stored, source, target)
@@ -198,15 +228,20 @@ class _Chooser:
         for group in self._groups.groups:
             for use in group.accesses:
                 natural = forward(self._origin(use.value)[1], self._layouts[group])
-                yield use.operation, self._best_access(use, natural, group.is_streamed)[1]
+                _, layout = self._best_access(use, natural, is_streamed=group.is_streamed)
+                yield use.operation, layout
         for store in self._groups.stores:
             if self._groups.origin(store.value) is None:  # cheap: as the pointer likes it
                 yield store.operation, self._preferred(store.access)[0]
         for operation in self._groups.reduces:
             yield operation, self._reduce_layout(operation)
+        for operation in self._groups.lookups:
+            source = operation.operands[0]
+            natural = self._natural(source)
+            yield operation, natural or self._default(shape_of(source.type))[0]
 
     def _reduce_layout(self, operation: Operation) -> LinearLayout:
-        (operand,) = operation.operands
+        operand = leading_operand(operation, self._groups)
         natural = self._natural(operand)
         if natural is not None:
             return self._working_layout(operation, natural)
@@ -214,9 +249,10 @@ class _Chooser:
         return reduction_layout(shape_of(operand.type), axis, num_warps=self._num_warps)
 
     def _working_layout(self, operation: Operation, layout: LinearLayout) -> LinearLayout:
-        """Return the layout in which to reduce: the operand's own if it can be reduced."""
+        """Return the layout in which to reduce: the operands' own if it can be reduced."""
         axis = operation.attributes["axis"]
-        if layout.is_separable(axis):
+        suits = layout.is_separable if operation.name == "reduce" else partial(is_ordered, layout)
+        if suits(axis):
             return layout
         return reduction_layout(layout.shape, axis, num_warps=self._num_warps)
 
@@ -224,9 +260,11 @@ class _Chooser:
         """Return the layout in which an operation leaves its result, if that is decided."""
         if operation.name == "dot":
             return self._groups.dots[operation].acc
-        natural = self._natural(operation.operands[0])
-        if natural is None or operation.name != "reduce":
-            return natural
+        if operation.name not in ("reduce", "reduce_with"):
+            return self._natural(operation.operands[0])
+        natural = self._natural(leading_operand(operation, self._groups))
+        if natural is None:
+            return None
         return self._working_layout(operation, natural).slice(operation.attributes["axis"])
 
     def _natural(self, value: Value) -> LinearLayout | None:

@@ -21,13 +21,8 @@ _MAX_PROGRAMS = 2**31 - 1
 
 _SAME = frozenset(
     {
-        "splat",
-        "broadcast",
-        "expand_dims",
-        "reshape",
-        "transpose",
-        "convert_layout",
-        "multiple_of",
+        *("splat", "broadcast", "expand_dims", "reshape", "transpose", "convert_layout"),
+        *("multiple_of", "max_contiguous", "max_constancy"),
     }
 )
 

@@ -16,6 +16,7 @@ from tilewright_compiler.emit.kernel import Emit, KernelEmitter, layout_of
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import dtype_text, register_type
 from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.ir.ops.arithmetic import BINARY
 from tilewright_compiler.ir.types import PointerType, TileType, element_dtype, element_type
 from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import unflatten
@@ -40,6 +41,14 @@ _ROUND_TO_ZERO = {
 }
 
 
+_HIGH_PRODUCT = {
+    ("int", 32): "llvm.nvvm.mulhi.i",
+    ("uint", 32): "llvm.nvvm.mulhi.ui",
+    ("int", 64): "llvm.nvvm.mulhi.ll",
+    ("uint", 64): "llvm.nvvm.mulhi.ull",
+}
+
+
 def binary(
     text: FunctionText, name: str, left: str, right: str, dtype: DType, *, contract: bool
 ) -> str:
@@ -51,6 +60,10 @@ def binary(
         sign = "s" if dtype.is_signed else "u"
         return text.value(
             f"llvm.intr.{sign}{name}({left}, {right}) : ({type_}, {type_}) -> {type_}"
+        )
+    if name == "mulhi":
+        return text.intrinsic(
+            _HIGH_PRODUCT[dtype.kind, dtype.bits], (left, right), (type_,) * 2, type_
         )
     if name in ("div", "rem"):
         name = ("s" if dtype.is_signed else "u") + name
@@ -64,7 +77,8 @@ def convert(text: FunctionText, name: str, source: DType, target: DType) -> str:
     if source == target:
         return name
     if not source.has_arithmetic:
-        return convert(text, eight_bit_floats.widen(text, name, source), float16, target)
+        (half,) = eight_bit_floats.widen(text, (name,), source)
+        return convert(text, half, float16, target)
     if target.bits == 1:
         return _to_bool(text, name, source)
     if source.is_float and target.is_float:
@@ -74,6 +88,19 @@ def convert(text: FunctionText, name: str, source: DType, target: DType) -> str:
     if target.is_float:
         return _integer_to_float(text, name, source, target)
     return _resize(text, name, source, target)
+
+
+def truncate(text: FunctionText, name: str, source: DType, target: DType) -> str:
+    """Return the name of one float made narrower towards zero; two truncations are one."""
+    if source == float64:
+        name = text.intrinsic("llvm.nvvm.d2f.rz", (name,), ("f64",), "f32")
+    if target == float32:
+        return name
+    bits = text.value(
+        f'llvm.inline_asm asm_dialect = att "cvt.rz.{target.name}.f32 $0, $1;", "=h,f" {name} : '
+        "(f32) -> i16"
+    )
+    return text.value(f"llvm.bitcast {bits} : i16 to {target.name}")
 
 
 def _float_binary(
@@ -204,7 +231,9 @@ def _emit_binary(emitter: KernelEmitter, operation: Operation) -> None:
     dtype = element_dtype(operation.result.type)
     emitter.elementwise(
         operation,
-        lambda left, right: binary(emitter.text, operation.name, left, right, dtype, contract=True),
+        lambda left, right: binary(
+            emitter.text, operation.name, left, right, dtype, contract=emitter.contracts
+        ),
     )
 
 
@@ -269,7 +298,20 @@ def _emit_select(emitter: KernelEmitter, operation: Operation) -> None:
 def _emit_cast(emitter: KernelEmitter, operation: Operation) -> None:
     source = element_dtype(operation.operands[0].type)
     target = element_dtype(operation.result.type)
+    if source != target and not source.has_arithmetic:
+        names = tuple(dict.fromkeys(emitter.fragment(operation.operands[0])))
+        halves = dict(zip(names, eight_bit_floats.widen(emitter.text, names, source), strict=True))
+        emitter.elementwise(
+            operation, lambda name: convert(emitter.text, halves[name], float16, target)
+        )
+        return
     emitter.elementwise(operation, lambda name: convert(emitter.text, name, source, target))
+
+
+def _emit_truncate(emitter: KernelEmitter, operation: Operation) -> None:
+    source = element_dtype(operation.operands[0].type)
+    target = element_dtype(operation.result.type)
+    emitter.elementwise(operation, lambda name: truncate(emitter.text, name, source, target))
 
 
 def _emit_bitcast(emitter: KernelEmitter, operation: Operation) -> None:
@@ -313,12 +355,13 @@ def _emit_abs(emitter: KernelEmitter, operation: Operation) -> None:
 EMITTERS: Mapping[str, Emit] = MappingProxyType(
     {
         **dict.fromkeys(
-            ("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr"),
+            BINARY,
             _emit_binary,
         ),
         "cmp": _emit_cmp,
         "select": _emit_select,
         "cast": _emit_cast,
+        "truncate": _emit_truncate,
         "bitcast": _emit_bitcast,
         "neg": _emit_neg,
         "abs": _emit_abs,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter, num_registers
-from tilewright_compiler.emit.shared import pending_in_loop
 from tilewright_compiler.emit.types import register_type
 from tilewright_compiler.ir.core import Block, Operation, Value
 from tilewright_compiler.ir.types import element_dtype
@@ -55,11 +54,8 @@ def _emit_for(emitter: KernelEmitter, operation: Operation, emit_block: EmitBloc
         assignments = _assignments(inner, _flat_names(emitter, initial))
         header += f" iter_args({assignments}) -> ({', '.join(types)})"
     text.line(f"{header} : {register_type(induction.type)} {{")
-    before = pending_in_loop(operation, emitter.shared.pending)
-    emitter.shared.assume(before)
     with text.nested():
         emit_block(emitter, body)
-    emitter.shared.assume(emitter.shared.pending | before)
     text.line("}")
     _define_results(emitter, operation, results)
 
@@ -75,17 +71,14 @@ def _emit_while(emitter: KernelEmitter, operation: Operation, emit_block: EmitBl
     text.line(
         f"{left}scf.while{carried} : ({', '.join(before_types)}) -> ({', '.join(after_types)}) {{"
     )
-    emitter.shared.assume(pending_in_loop(operation, emitter.shared.pending))
     with text.nested():
         emit_block(emitter, before)
-    at_exit = emitter.shared.pending
     text.line("} do {")
     passed = _define_arguments(emitter, after.arguments)
     pairs = zip(passed, after_types, strict=True)
     text.line(f"^bb0({', '.join(f'{name}: {type_}' for name, type_ in pairs)}):")
     with text.nested():
         emit_block(emitter, after)
-    emitter.shared.assume(at_exit)
     text.line("}")
     _define_results(emitter, operation, results)
 
@@ -95,16 +88,12 @@ def _emit_if(emitter: KernelEmitter, operation: Operation, emit_block: EmitBlock
     types = _flat_types(operation.results)
     left, results = text.reserve(count=len(types))
     arrow = f" -> ({', '.join(types)})" if types else ""
-    pending = emitter.shared.pending
     text.line(f"{left}scf.if {emitter.scalar(operation.operands[0])}{arrow} {{")
     with text.nested():
         emit_block(emitter, then)
-    after_then = emitter.shared.pending
-    emitter.shared.assume(pending)
     text.line("} else {")
     with text.nested():
         emit_block(emitter, otherwise)
-    emitter.shared.assume(emitter.shared.pending | after_then)
     text.line("}")
     _define_results(emitter, operation, results)
 

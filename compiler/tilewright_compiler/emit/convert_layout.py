@@ -1,4 +1,4 @@
-"""Layout conversions: carries out the plans of `layout.convert`."""
+"""Layout conversions and flips: carries out the plans of `layout.convert`."""
 
 from __future__ import annotations
 
@@ -13,24 +13,40 @@ from tilewright_compiler.emit.types import element_text
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.types import ElementType, element_bytes, element_type
 from tilewright_compiler.layout.convert import (
+    Conversion,
     Identity,
     LaneSelect,
     RegisterMove,
     ShuffleExchange,
     plan_conversion,
 )
+from tilewright_compiler.layout.flip import plan_flip
 from tilewright_compiler.layout.shared import SharedExchange
 
 
 def _emit_convert_layout(emitter: KernelEmitter, operation: Operation) -> None:
     (operand,) = operation.operands
-    element = element_type(operand.type)
-    source = emitter.fragment(operand)
     plan = plan_conversion(
         layout_of(operand.type),
         layout_of(operation.result.type),
-        size_bytes=element_bytes(element),
+        size_bytes=element_bytes(operand.type),
     )
+    _carry_out(emitter, operation, plan)
+
+
+def _emit_flip(emitter: KernelEmitter, operation: Operation) -> None:
+    type_ = operation.result.type
+    axis: int = operation.attributes["axis"]
+    _carry_out(
+        emitter,
+        operation,
+        plan_flip(layout_of(type_), axis, size_bytes=element_bytes(type_)),
+    )
+
+
+def _carry_out(emitter: KernelEmitter, operation: Operation, plan: Conversion) -> None:
+    (operand,) = operation.operands
+    source, element = emitter.fragment(operand), element_type(operand.type)
     match plan:
         case Identity():
             result = source
@@ -91,4 +107,6 @@ def _apply_selects(
     return current
 
 
-EMITTERS: Mapping[str, Emit] = MappingProxyType({"convert_layout": _emit_convert_layout})
+EMITTERS: Mapping[str, Emit] = MappingProxyType(
+    {"convert_layout": _emit_convert_layout, "flip": _emit_flip}
+)

@@ -1,4 +1,4 @@
-"""Conversions of one 8-bit float, in registers an i8, by integer arithmetic.
+"""Conversions of 8-bit floats, in registers an i8 each, by integer arithmetic.
 
 PTX converts them from sm_89 on; the text that serves every GPU is of sm_80. Both directions pass
 through a type that holds every 8-bit float: f16 on the way up, where E5M2 is the upper half of it
@@ -14,10 +14,12 @@ the lowest bits. What lies above the largest number is cut to it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.abi.dtypes import DType, float8e4nv, float8e5
 from tilewright_compiler.emit.text import FunctionText
+from tilewright_compiler.emit.vectors import extract_elements, insert_elements
 
 _SIGN = 0x80
 _NAN = 0x7F
@@ -37,24 +39,42 @@ class _Format:
 _FORMATS = {float8e4nv: _Format(3, 7, 0x7E), float8e5: _Format(2, 15, 0x7B)}
 
 
-def widen(text: FunctionText, name: str, source: DType) -> str:
-    """Return the f16 equal to an 8-bit float."""
-    if source == float8e5:
-        bits = text.value(f"llvm.zext {name} : i8 to i16")
-        bits = text.value(f"llvm.shl {bits}, {_integer(text, 8, 16)} : i16")
-        return text.value(f"llvm.bitcast {bits} : i16 to f16")
-    # The copies of the sign bit that the extension makes leave one above the exponent.
-    bits = text.value(f"llvm.sext {name} : i8 to i16")
-    bits = text.value(f"llvm.shl {bits}, {_integer(text, 7, 16)} : i16")
-    bits = text.value(f"llvm.and {bits}, {_integer(text, 0xBFFF, 16)} : i16")
-    small = text.value(f"llvm.bitcast {bits} : i16 to f16")
+def widen(text: FunctionText, names: Sequence[str], source: DType) -> tuple[str, ...]:
+    """Return the f16 equal to 8-bit floats, two at a time."""
+    result: list[str] = []
+    for first in range(0, len(names), 2):
+        pair = names[first : first + 2]
+        result += _widen_pair(text, (pair[0], pair[-1]), source)[: len(pair)]
+    return tuple(result)
+
+
+def _widen_pair(text: FunctionText, pair: tuple[str, str], source: DType) -> tuple[str, ...]:
+    both, _ = insert_elements(text, pair, "i8")
+    both = text.value(f"llvm.bitcast {both} : vector<2xi8> to i16")
+    both = text.value(f"llvm.zext {both} : i16 to i32")
+    # Each byte becomes the upper one of a half: bytes 4 to 7 are those of the second operand, 0.
+    zero, selector = _integer(text, 0, 32), _integer(text, 0x1404, 32)
+    bits = text.intrinsic("llvm.nvvm.prmt", (both, zero, selector), ("i32",) * 3, "i32")
+    if source == float8e4nv:
+        bits = _widened_e4m3(text, bits)
+    halves = text.value(f"llvm.bitcast {bits} : i32 to vector<2xf16>")
+    return extract_elements(text, halves, "f16", 2)
+
+
+def _widened_e4m3(text: FunctionText, bits: str) -> str:
+    """Return two f16 of two E4M3 in the upper bytes of an i32."""
+    magnitude = _binary(text, "and", bits, 0x7F007F00)
+    sign = _binary(text, "and", bits, 0x80008000)
+    small = text.value(f"llvm.or {_binary(text, 'lshr', magnitude, 1)}, {sign} : i32")
     # The biases are 7 and 15; a subnormal becomes normal on the way. 2**8 is 0x5C00.
-    scale = text.raw_constant("0x5C00 : f16", "f16")
-    number = text.value(f"llvm.fmul {small}, {scale} : f16")
-    magnitude = text.value(f"llvm.and {name}, {_integer(text, _NAN, 8)} : i8")
-    is_nan = text.value(f'llvm.icmp "eq" {magnitude}, {_integer(text, _NAN, 8)} : i8')
-    nan = text.raw_constant("0x7E00 : f16", "f16")
-    return text.value(f"llvm.select {is_nan}, {nan}, {number} : i1, f16")
+    scale = text.raw_constant("dense<256.0> : vector<2xf16>", "vector<2xf16>")
+    halves = text.value(f"llvm.bitcast {small} : i32 to vector<2xf16>")
+    halves = text.value(f"llvm.fmul {halves}, {scale} : vector<2xf16>")
+    numbers = text.value(f"llvm.bitcast {halves} : vector<2xf16> to i32")
+    # One more than the largest pattern of a magnitude, NaN, is a sign bit; it fills an exponent.
+    is_nan = _binary(text, "and", _binary(text, "add", magnitude, 0x01000100), 0x80008000)
+    exponents = text.value(f"llvm.sub {is_nan}, {_binary(text, 'lshr', is_nan, 5)} : i32")
+    return text.value(f"llvm.or {numbers}, {exponents} : i32")
 
 
 def narrow(text: FunctionText, name: str, target: DType) -> str:

@@ -52,27 +52,26 @@ class ThreadIndices:
                 self._cache[key] = self._text.value(f'llvm.icmp "eq" {masked}, {zero} : i32')
         return self._cache[key]
 
-    def linear(self, *, lane: Sequence[int], warp: Sequence[int], constant: int = 0) -> str | None:
-        """Return an i32, the xor of `constant` and the bases over the set bits of lane and warp.
+    def any_bit(self, *, lane: int, warp: int, is_clear: bool) -> str:
+        """Return an i1: whether one of these bits of lane and warp is set, or is clear."""
+        mask = (lane | warp << LANE_BITS) & ((1 << self._bits) - 1)
+        key = ("any_bit", mask, is_clear)
+        if key not in self._cache:
+            with self._text.at_top():
+                masked, none = self._masked(mask), self._text.i32(mask if is_clear else 0)
+                self._cache[key] = self._text.value(f'llvm.icmp "ne" {masked}, {none} : i32')
+        return self._cache[key]
 
-        None if no basis is set: then it is `constant`, the same in all threads.
-        """
+    def linear(self, *, lane: Sequence[int], warp: Sequence[int]) -> str | None:
+        """Return an i32, the xor of the bases over the set bits of lane and warp; None if 0."""
         bases = (*lane, *warp)
         if not any(bases):
             return None
-        key = ("linear", bases, constant)
-        if key in self._cache:
-            return self._cache[key]
-        if constant:
-            thread = self.linear(lane=lane, warp=warp)
-            assert thread is not None, "some basis is set"
-        with self._text.at_top():
-            if constant:
-                result = add_or_xor(self._text, thread, self._text.i32(constant), disjoint=False)
-            else:
-                result = self._linear(bases)
-        self._cache[key] = result
-        return result
+        key = ("linear", bases)
+        if key not in self._cache:
+            with self._text.at_top():
+                self._cache[key] = self._linear(bases)
+        return self._cache[key]
 
     def _linear(self, bases: tuple[int, ...]) -> str:
         pieces: list[tuple[int, str]] = []

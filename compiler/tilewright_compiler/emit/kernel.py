@@ -1,8 +1,8 @@
 """The state of emitting one kernel: which SSA names hold each value of the IR.
 
 A tile is a *fragment*: one name for each register of its layout, in order. A scalar is a fragment
-of one name, equal in all threads. Registers that hold equal elements share a name, so nothing is
-computed twice.
+of one name, equal in all threads, and so is a tile in shared memory: its address. Registers that
+hold equal elements share a name, so nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright_compiler.emit.indices import ThreadIndices
 from tilewright_compiler.emit.shared import SharedMemory
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.ir.core import Operation, Value
-from tilewright_compiler.ir.types import TileType, Type
+from tilewright_compiler.ir.types import TileType, TokenType, Type
 from tilewright_compiler.layout.linear import LinearLayout
 
 Fragment = tuple[str, ...]
@@ -25,7 +25,10 @@ Fragment = tuple[str, ...]
 
 @dataclass(slots=True)
 class KernelEmitter:
-    """What the emitters of all operation families share."""
+    """What the emitters of all operation families share.
+
+    `contracts` says whether a product may become part of the addition that follows it.
+    """
 
     text: FunctionText
     threads: ThreadIndices
@@ -33,6 +36,7 @@ class KernelEmitter:
     axis_info: Mapping[Value, AxisInfo]
     prefix_masks: PrefixMasks
     fragments: dict[Value, Fragment] = field(default_factory=dict)
+    contracts: bool = True
 
     def fragment(self, value: Value) -> Fragment:
         """Return the names that hold `value`."""
@@ -76,4 +80,10 @@ def layout_of(type_: Type) -> LinearLayout:
 
 def num_registers(type_: Type) -> int:
     """Return how many names hold a value of this type."""
-    return layout_of(type_).num_registers if isinstance(type_, TileType) else 1
+    match type_:
+        case TileType():
+            return layout_of(type_).num_registers
+        case TokenType():
+            return 0  # the hardware keeps count
+        case _:
+            return 1

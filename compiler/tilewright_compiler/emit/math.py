@@ -20,7 +20,7 @@ from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.types import element_dtype
 
 # libdevice: __nv_<name> for f64, with an f after it for f32.
-_LIBDEVICE = ("exp", "log", "log2", "rsqrt", "sin", "cos", "tanh", "erf")
+_LIBDEVICE = ("exp", "expm1", "log", "log2", "log1p", "rsqrt", "sin", "cos", "tanh", "erf")
 _INTRINSICS = ("sqrt", "floor", "ceil")
 
 
@@ -75,9 +75,21 @@ def _emit_fma(emitter: KernelEmitter, operation: Operation) -> None:
     )
 
 
+def _emit_extremum(emitter: KernelEmitter, operation: Operation) -> None:
+    type_ = element_dtype(operation.result.type).name
+    emitter.elementwise(
+        operation,
+        lambda a, b: emitter.text.value(
+            f"llvm.intr.{operation.name}({a}, {b}) : ({type_}, {type_}) -> {type_}"
+        ),
+    )
+
+
 EMITTERS: Mapping[str, Emit] = MappingProxyType(
     {
         **dict.fromkeys((*_LIBDEVICE, *_INTRINSICS, "exp2"), _emit_unary),
+        "minnum": _emit_extremum,
+        "maxnum": _emit_extremum,
         "fma": _emit_fma,
         "fdiv": _emit_fdiv,
     }

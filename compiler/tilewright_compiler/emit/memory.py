@@ -82,11 +82,6 @@ def _emit_address(emitter: KernelEmitter, operation: Operation) -> None:
     )
 
 
-def _emit_multiple_of(emitter: KernelEmitter, operation: Operation) -> None:
-    # What it promises is in the axis facts already.
-    emitter.define(operation.result, emitter.fragment(operation.operands[0]))
-
-
 def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
     pointer, *rest = operation.operands
     access = _access(emitter, operation, pointer, rest[0] if rest else None)
@@ -133,7 +128,7 @@ def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
 def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
     pointer, value, *rest = operation.operands
     access = _access(emitter, operation, pointer, rest[0] if rest else None)
-    values, owner = emitter.fragment(value), _owner(emitter, pointer)
+    values, owner = emitter.fragment(value), owner_of(emitter, pointer)
     text, plan = access.text, access.plan
     edges = _edges(emitter, access, rest[0]) if rest else None
 
@@ -143,7 +138,7 @@ def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
             form,
             access.addresses[group[0]],
             words.pack(text, form, [values[register] for register in group]),
-            predicate=_both(text, owner, mask),
+            predicate=both(text, owner, mask),
             cache=access.cache,
         )
 
@@ -234,7 +229,7 @@ def _load_element(access: _Access, register: int, mask: str, kept: str) -> str:
     return element
 
 
-def _owner(emitter: KernelEmitter, pointer: Value) -> str | None:
+def owner_of(emitter: KernelEmitter, pointer: Value) -> str | None:
     """Return the predicate of the threads that store, one for each element; None if all do."""
     if not isinstance(pointer.type, TileType):
         return emitter.threads.is_representative(free_lane=NUM_LANES - 1, free_warp=-1)
@@ -242,7 +237,8 @@ def _owner(emitter: KernelEmitter, pointer: Value) -> str | None:
     return emitter.threads.is_representative(free_lane=free.lane, free_warp=free.warp)
 
 
-def _both(text: FunctionText, left: str | None, right: str | None) -> str | None:
+def both(text: FunctionText, left: str | None, right: str | None) -> str | None:
+    """Return where two predicates hold; None is one that holds everywhere."""
     if left is None or right is None:
         return right if left is None else left
     return text.value(f"llvm.and {left}, {right} : i1")
@@ -284,7 +280,6 @@ EMITTERS: Mapping[str, Emit] = MappingProxyType(
     {
         "addptr": _emit_addptr,
         "address": _emit_address,
-        "multiple_of": _emit_multiple_of,
         "load": _emit_load,
         "store": _emit_store,
     }

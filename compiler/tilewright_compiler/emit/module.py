@@ -16,12 +16,22 @@ from tilewright_compiler.analysis.axis_info import analyze
 from tilewright_compiler.analysis.prefix_masks import PrefixMasks
 from tilewright_compiler.emit import (
     arithmetic,
+    async_copy,
+    atomics,
+    combine,
     control,
     convert_layout,
+    debug,
+    dot,
+    hints,
+    indexing,
+    inline_asm,
+    libdevice,
     math,
     memory,
     reduce,
     shape,
+    shared_tiles,
 )
 from tilewright_compiler.emit.indices import ThreadIndices
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter
@@ -129,9 +139,19 @@ EMITTERS: Mapping[str, Emit] = MappingProxyType(
         **shape.EMITTERS,
         **arithmetic.EMITTERS,
         **math.EMITTERS,
+        **libdevice.EMITTERS,
+        **inline_asm.EMITTERS,
         **memory.EMITTERS,
+        **atomics.EMITTERS,
         **reduce.EMITTERS,
+        **indexing.EMITTERS,
         **convert_layout.EMITTERS,
+        **shared_tiles.EMITTERS,
+        **async_copy.EMITTERS,
+        **debug.EMITTERS,
+        **dot.EMITTERS,
+        **hints.EMITTERS,
+        **combine.emitters(_emit_block),
         **control.emitters(_emit_block),
     }
 )

@@ -1,9 +1,9 @@
 """Accesses of shared memory as `layout` plans them: addresses, vectors in, vectors out.
 
 An address is the tile's place, a part of the thread and a constant. The thread's part is linear and
-the same all along the kernel, so it stands at the top; a constant is an immediate of the
-instruction wherever it shares no bits with that part, and where it does, the few xors of the two
-stand at the top as well. A loop over a ring is left with one addition for each of them.
+the same all along the kernel; a constant is an immediate of the instruction wherever it shares no
+bits with that part. There are few xors of the two where it does, and LLVM takes them out of loops:
+a loop over a ring is left with one addition for each of them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright_compiler.emit.indices import ThreadIndices
+from tilewright_compiler.emit.indices import ThreadIndices, add_or_xor
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import POINTER, SHARED_POINTER, dtype_text, memory_dtype
-from tilewright_compiler.emit.vectors import extract_elements, insert_elements
+from tilewright_compiler.emit.vectors import extract, extract_elements, insert_elements
 from tilewright_compiler.ir.types import ElementType, PointerType
 from tilewright_compiler.layout.matrix_load import MatrixLoad
 from tilewright_compiler.layout.shared import SharedAccess
 
 SYMBOL = "tilewright_shared"
+
+_MATRIX_FORM = (
+    "shape = #nvvm.ld_st_matrix_shape<m = 8, n = 8>, eltType = #nvvm.ld_st_matrix_elt_type<b16>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +58,16 @@ class ThreadAddresses:
             moving |= column
         crossing = offset & moving
         if crossing not in self._made:
-            thread = self.threads.linear(lane=self.lane, warp=self.warp, constant=crossing)
-            self._made[crossing] = (
-                self.base if thread is None else moved(self.text, self.base, thread)
-            )
+            self._made[crossing] = self._based(crossing)
         return advanced(self.text, self._made[crossing], offset & ~moving)
+
+    def _based(self, crossing: int) -> str:
+        thread = self.threads.linear(lane=self.lane, warp=self.warp)
+        if thread is None:
+            return self.base
+        if crossing:
+            thread = add_or_xor(self.text, thread, self.text.i32(crossing), disjoint=False)
+        return moved(self.text, self.base, thread)
 
 
 def symbol_address(text: FunctionText, offset: int) -> str:
@@ -102,22 +111,66 @@ def store_fragment(
 
 
 def load_registers(
-    text: FunctionText, addresses: ThreadAddresses, plan: SharedAccess, element: ElementType
+    text: FunctionText,
+    addresses: ThreadAddresses,
+    plan: SharedAccess,
+    element: ElementType,
+    *,
+    shift: int = 0,
 ) -> dict[int, str]:
-    """Read what the plan names; return the element of each register."""
+    """Read what the plan names; return the element of each register.
+
+    With `shift`, the elements whose offsets differ from those by an xor with it.
+    """
     size_bytes, type_ = _memory_form(element)
     count = plan.vector
     vector_type = type_ if count == 1 else f"vector<{count}x{type_}>"
     loaded: dict[int, str] = {}
     for group in plan.groups:
         vector = text.value(
-            f"llvm.load {addresses.at(group.offset * size_bytes)} "
+            f"llvm.load {addresses.at((group.offset ^ shift) * size_bytes)} "
             f"{{alignment = {count * size_bytes} : i64}} : {SHARED_POINTER} -> {vector_type}"
         )
         elements = extract_elements(text, vector, type_, count)
         names = [_from_memory(text, name, element) for name in elements]
         loaded.update(zip(group.registers, names, strict=True))
     return loaded
+
+
+def load_element(text: FunctionText, address: str, element: ElementType) -> str:
+    """Read the element at an address."""
+    size_bytes, type_ = _memory_form(element)
+    loaded = text.value(
+        f"llvm.load {address} {{alignment = {size_bytes} : i64}} : {SHARED_POINTER} -> {type_}"
+    )
+    return _from_memory(text, loaded, element)
+
+
+def load_matrices(
+    text: FunctionText,
+    addresses: ThreadAddresses,
+    plan: MatrixLoad,
+    *,
+    size_bytes: int,
+    shift: int = 0,
+) -> dict[tuple[int, ...], str]:
+    """Read what the plan names with `ldmatrix`; return the i32 that holds each word's registers.
+
+    With `shift`, the elements whose offsets differ from those by an xor with it.
+    """
+    count = plan.matrices
+    layout = "col" if plan.is_transposed else "row"
+    type_ = "i32" if count == 1 else f"!llvm.struct<({', '.join(['i32'] * count)})>"
+    words: dict[tuple[int, ...], str] = {}
+    for group in plan.groups:
+        loaded = text.value(
+            f"nvvm.ldmatrix {addresses.at((group.offset ^ shift) * size_bytes)} "
+            f"{{num = {count} : i32, layout = #nvvm.mma_layout<{layout}>, {_MATRIX_FORM}}} : "
+            f"({SHARED_POINTER}) -> {type_}"
+        )
+        for index, registers in enumerate(group.words):
+            words[registers] = loaded if count == 1 else extract(text, loaded, index, type_)
+    return words
 
 
 def _memory_form(element: ElementType) -> tuple[int, str]:

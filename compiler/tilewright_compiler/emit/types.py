@@ -75,8 +75,10 @@ def literal(value: int | float | bool, dtype: DType) -> str:
     """Return `value`, rounded once to `dtype`, as the literal of an `llvm.mlir.constant`."""
     if dtype.bits == 1:
         return "true" if value else "false"
+    if not dtype.has_arithmetic:
+        return f"{_signed(float_bits(float(value), dtype), dtype.bits)} : i{dtype.bits}"
     if dtype.is_float:
-        return f"0x{float_bits(float(value), dtype):0{dtype.bits // 4}X} : {dtype_text(dtype)}"
+        return f"0x{float_bits(float(value), dtype):0{dtype.bits // 4}X} : {dtype.name}"
     return f"{_signed(int(value), dtype.bits)} : i{dtype.bits}"
 
 
@@ -95,9 +97,9 @@ def float_bits(value: float, dtype: DType) -> int:
 def _eight_bits(value: float, digits: int, bias: int) -> int:
     """Return the bits of a finite value that an 8-bit float holds."""
     sign = 0x80 if math.copysign(1.0, value) < 0 else 0
-    fraction, exponent = math.frexp(abs(value))  # fraction in [0.5, 1) or 0
-    field = max(exponent - 1 + bias, 0)
-    if field == 0:  # zero or subnormal
+    fraction, exponent = math.frexp(abs(value))  # the fraction lies in [0.5, 1), or is 0
+    field = exponent - 1 + bias
+    if field <= 0 or value == 0:  # subnormal
         return sign | int(math.ldexp(abs(value), bias - 1 + digits))
     return sign | field << digits | int(math.ldexp(2 * fraction - 1, digits))
 

@@ -1,4 +1,4 @@
-"""Putting elements into MLIR vectors and taking them out."""
+"""Putting elements into MLIR vectors, and taking them out of vectors and structs."""
 
 from __future__ import annotations
 
@@ -30,3 +30,8 @@ def extract_elements(text: FunctionText, vector: str, type_: str, count: int) ->
         )
         for index in range(count)
     )
+
+
+def extract(text: FunctionText, struct: str, index: int, type_: str) -> str:
+    """Return a member of a struct of that type."""
+    return text.value(f"llvm.extractvalue {struct}[{index}] : {type_}")

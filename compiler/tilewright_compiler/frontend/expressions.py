@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 
 from tilewright.abi.dtypes import int1
-from tilewright.errors import KernelSyntaxError, KernelTypeError
+from tilewright.errors import KernelSyntaxError, KernelTypeError, KernelValueError
 from tilewright_compiler.frontend import calls, names, operators, subscripts
+from tilewright_compiler.frontend.builtins.debug import printed
 from tilewright_compiler.frontend.joins import build_if, is_speculatable, merge_expressions
 from tilewright_compiler.frontend.operands import (
     Constant,
@@ -67,10 +68,8 @@ def _evaluate(scope: Scope, node: ast.expr) -> Operand:
             return _name(scope, name)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
             return TupleOperand(tuple(evaluate(scope, element) for element in elements))
-        case ast.BinOp(left=left, op=op, right=right):
-            return _binary(
-                scope, BINARY_SYMBOLS[type(op)], evaluate(scope, left), evaluate(scope, right)
-            )
+        case ast.BinOp():
+            return _binary_chain(scope, node)
         case ast.UnaryOp(op=op, operand=operand):
             return _unary(scope, op, evaluate(scope, operand))
         case ast.BoolOp(op=op, values=values):
@@ -85,6 +84,8 @@ def _evaluate(scope: Scope, node: ast.expr) -> Operand:
             return subscripts.subscript(scope, evaluate(scope, value), _index(scope, index))
         case ast.Call():
             return _call(scope, node)
+        case ast.JoinedStr(values=parts):
+            return Constant("".join(_text(scope, part) for part in parts))
     msg = f"`{ast.unparse(node)}` is not an expression of the tile language"
     raise KernelSyntaxError(msg)
 
@@ -94,6 +95,20 @@ def _name(scope: Scope, name: str) -> Operand:
     if operand is not None:
         return operand
     return names.captured(scope, name)
+
+
+def _binary_chain(scope: Scope, node: ast.expr) -> Operand:
+    """Build `a + b + ...` from its innermost operation outwards: it may have any length."""
+    operations = []
+    while isinstance(node, ast.BinOp):
+        operations.append(node)
+        node = node.left
+    result = evaluate(scope, node)
+    for operation in reversed(operations):
+        with scope.at(operation):
+            right = evaluate(scope, operation.right)
+            result = _binary(scope, BINARY_SYMBOLS[type(operation.op)], result, right)
+    return result
 
 
 def _binary(scope: Scope, symbol: str, left: Operand, right: Operand) -> Operand:
@@ -129,12 +144,12 @@ def _bool_op(scope: Scope, is_and: bool, values: list[ast.expr]) -> Operand:
 
 
 def _short_circuit(scope: Scope, is_and: bool, left: Value, node: ast.expr, word: str) -> Value:
-    with scope.nested(word) as right, scope.at(node):
+    with scope.nested(word, is_loop=False) as right, scope.at(node):
         value = operators.truth(scope, evaluate(scope, node), word)
     if is_speculatable(right.block):
         scope.builder.block.operations.extend(right.block.operations)
         return operators.elementwise(scope, "and" if is_and else "or", (left, value), int1, word)
-    with scope.nested(word) as decided:
+    with scope.nested(word, is_loop=False) as decided:
         pass
     pair: tuple[Operand, Operand] = (value, Constant(False)) if is_and else (Constant(True), value)
     then, otherwise = (right, decided) if is_and else (decided, right)
@@ -187,11 +202,39 @@ def _conditional(scope: Scope, node: ast.IfExp) -> Operand:
         condition = operators.truth(scope, evaluate(scope, node.test), "a conditional expression")
     if isinstance(condition, Constant):
         return evaluate(scope, node.body if condition.value else node.orelse)
-    with scope.nested("a conditional expression") as then:
+    with scope.nested("a conditional expression", is_loop=False) as then:
         left = evaluate(scope, node.body)
-    with scope.nested("a conditional expression") as otherwise:
+    with scope.nested("a conditional expression", is_loop=False) as otherwise:
         right = evaluate(scope, node.orelse)
-    return merge_expressions(scope, condition, (then.block, left), (otherwise.block, right))
+    return merge_expressions(
+        scope, condition, (then.block, left), (otherwise.block, right), _differing
+    )
+
+
+def _differing(left: str, right: str, remedy: str) -> KernelTypeError:
+    msg = (
+        f"the branches of a conditional expression are {left} and {right}; they must have one "
+        f"type: {remedy}"
+    )
+    return KernelTypeError(msg)
+
+
+def _text(scope: Scope, part: ast.expr) -> str:
+    """Return what a part of an f-string says; a run-time value stands for its type."""
+    if not isinstance(part, ast.FormattedValue):
+        assert isinstance(part, ast.Constant)
+        return str(part.value)
+    operand = evaluate(scope, part.value)
+    spec = part.format_spec.values if isinstance(part.format_spec, ast.JoinedStr) else []
+    format_ = "".join(_text(scope, inner) for inner in spec)
+    if not isinstance(operand, Constant) or (part.conversion == -1 and not format_):
+        return printed(operand)
+    value: object = repr(operand.value) if part.conversion == ord("r") else operand.value
+    try:
+        return format(value, format_)
+    except (TypeError, ValueError) as error:
+        msg = f"`{ast.unparse(part.value)}` is {describe(operand)}: {error}"
+        raise KernelValueError(msg) from error
 
 
 def _index(scope: Scope, node: ast.expr) -> Operand:

@@ -7,6 +7,8 @@ that only one branch assigned has no value afterwards, and says so when it is us
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright.errors import KernelTypeError, SourceLocation
 from tilewright_compiler.frontend import convert
 from tilewright_compiler.frontend.infer_types import describe_mismatch, join_leaves
@@ -22,6 +24,9 @@ from tilewright_compiler.frontend.scope import Branch, Retype, Scope, Undefined,
 from tilewright_compiler.ir.core import Block, Value
 from tilewright_compiler.ir.ops import SPECS, Effect
 from tilewright_compiler.ir.types import TileType, Type
+
+# Pure, but with a meaning only where they stand: a divisor may be 0, a promise false elsewhere.
+_CONDITIONAL = ("div", "rem", "multiple_of", "max_contiguous", "max_constancy", "assume")
 
 
 def merge_variables(scope: Scope, condition: Value, then: Branch, otherwise: Branch) -> None:
@@ -70,9 +75,16 @@ def merge_variables(scope: Scope, condition: Value, then: Branch, otherwise: Bra
 
 
 def merge_expressions(
-    scope: Scope, condition: Value, then: tuple[Block, Operand], otherwise: tuple[Block, Operand]
+    scope: Scope,
+    condition: Value,
+    then: tuple[Block, Operand],
+    otherwise: tuple[Block, Operand],
+    differing: Callable[[str, str, str], KernelTypeError],
 ) -> Operand:
-    """Build the value of a conditional expression from its two lowered branches."""
+    """Build the value of a conditional expression from its two lowered branches.
+
+    `differing` makes the error for branches without a common type from what they are and a remedy.
+    """
     left, right = then[1], otherwise[1]
     fitting = have_same_structure(left, right)
     pairs = list(zip(flatten(left), flatten(right), strict=True)) if fitting else [(left, right)]
@@ -80,12 +92,7 @@ def merge_expressions(
     for a, b in pairs:
         type_ = None if is_same(a, b) else join(scope, a, b)
         if not fitting or (type_ is None and not is_same(a, b)):
-            msg = (
-                f"the branches of a conditional expression are {describe(left)} and "
-                f"{describe(right)}; "
-                f"they must have one type: {describe_mismatch(a, b)}"
-            )
-            raise KernelTypeError(msg)
+            raise differing(describe(left), describe(right), describe_mismatch(a, b))
         types.append(type_)
     if is_speculatable(then[0]) and is_speculatable(otherwise[0]) and not _has_tiles(types):
         return rebuild(left, iter(_select(scope, condition, then[0], otherwise[0], pairs, types)))
@@ -139,7 +146,7 @@ def build_if(
 def is_speculatable(block: Block) -> bool:
     """Return whether a block without its terminator may run although its condition is false."""
     return all(
-        SPECS[operation.name].effect is Effect.PURE and operation.name not in ("div", "rem")
+        SPECS[operation.name].effect is Effect.PURE and operation.name not in _CONDITIONAL
         for operation in block.walk()
     )
 

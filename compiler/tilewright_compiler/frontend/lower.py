@@ -18,9 +18,11 @@ from tilewright.errors import (
     TilewrightError,
 )
 from tilewright.language.kernel import Kernel
+from tilewright.language.source import bounded_nesting
 from tilewright_compiler.frontend.names import check_names
 from tilewright_compiler.frontend.operands import (
     NONE,
+    BlockPointer,
     Constant,
     KernelReference,
     Operand,
@@ -46,7 +48,8 @@ def lower_kernel(kernel: Kernel, signature: KernelSignature) -> Module:
     program = Program(signature, _specialize)
     scope = Scope(program, kernel, Builder(Block()), active=(kernel,))
     try:
-        function = _lower_entry(scope)
+        with bounded_nesting(lambda: program.reached or kernel.location):
+            function = _lower_entry(scope)
     except TilewrightError:
         raise
     except Exception as error:
@@ -176,6 +179,8 @@ def _reachable(entry: Function, functions: dict[str, Function]) -> dict[str, Fun
 
 def _with_structure(operand: Operand) -> tuple[Operand | str, ...]:
     """Return the leaves with brackets, so that ((a, b), c) and (a, (b, c)) have different keys."""
+    if isinstance(operand, BlockPointer):
+        return (f"window {operand.block}", *operand.items)
     if not isinstance(operand, TupleOperand):
         return (operand,)
     return ("(", *(leaf for item in operand.items for leaf in _with_structure(item)), ")")

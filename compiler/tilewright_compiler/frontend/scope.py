@@ -9,9 +9,10 @@ joins.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from tilewright.abi.signature import KernelSignature
 from tilewright.errors import CompileError, KernelNameError, SourceLocation
@@ -67,6 +68,15 @@ class Branch:
     variables: dict[str, Variable]
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What comes after the statement that is being lowered; `escapes` says what the kinds mean."""
+
+    kind: Literal["statements", "iteration", "loop"]
+    execute: Callable[[], None] | None = None
+    statements: Sequence[ast.stmt] = ()
+
+
 @dataclass(slots=True)
 class Program:
     """One module in the making. `specialize` lowers a kernel that a scope calls, or finds it done.
@@ -89,8 +99,10 @@ class Scope:
     """The state of lowering one function.
 
     `callers` are the call sites from the innermost outwards, `active` the kernels from the entry to
-    this one. `enclosing` names the run-time control flow around the current statement, in which
-    `return` has no meaning. `result` is set by `return`; what follows one is not lowered.
+    this one. `enclosing` names the run-time loops around the current statement, in which `return`
+    has no meaning. `result` is set by `return`, `leaving` by `break` and `continue`; what follows
+    one is not lowered. `pending` is what follows the current statement, innermost last, and
+    `copies` how often such a rest was lowered inside a branch.
     """
 
     program: Program
@@ -101,6 +113,14 @@ class Scope:
     active: tuple[Kernel, ...] = ()
     enclosing: tuple[str, ...] = ()
     result: Operand | None = None
+    leaving: Literal["break", "continue"] | None = None
+    pending: tuple[Rest, ...] = ()
+    copies: int = 0
+
+    @property
+    def is_left(self) -> bool:
+        """Whether a `return`, `break` or `continue` makes what follows unreachable."""
+        return self.result is not None or self.leaving is not None
 
     def locate(self, node: ast.AST) -> SourceLocation:
         """Return the span of a node of this kernel."""
@@ -124,17 +144,23 @@ class Scope:
             self.builder.location = previous
 
     @contextmanager
-    def nested(self, description: str, arguments: tuple[Value, ...] = ()) -> Iterator[Branch]:
+    def nested(
+        self, description: str, arguments: tuple[Value, ...] = (), *, is_loop: bool = True
+    ) -> Iterator[Branch]:
         """Fill a new block inside run-time control flow, with a copy of the variables."""
         builder, variables, enclosing = self.builder, self.variables, self.enclosing
+        pending = self.pending
         branch = Branch(Block(arguments), dict(variables))
         self.builder = Builder(branch.block, builder.location)
         self.variables = branch.variables
-        self.enclosing = (*enclosing, description)
+        if is_loop:
+            self.enclosing = (*enclosing, description)
+            self.pending = (Rest("iteration"),)
         try:
             yield branch
         finally:
             self.builder, self.variables, self.enclosing = builder, variables, enclosing
+            self.pending, self.leaving = pending, None
 
     @contextmanager
     def filling(self, block: Block) -> Iterator[None]:

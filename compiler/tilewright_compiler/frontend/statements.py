@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from functools import partial
 
 from tilewright.errors import KernelSyntaxError, KernelTypeError
-from tilewright_compiler.frontend import loops, names, operators
+from tilewright_compiler.frontend import escapes, loops, names, operators
 from tilewright_compiler.frontend.expressions import BINARY_SYMBOLS, evaluate
 from tilewright_compiler.frontend.joins import merge_variables
 from tilewright_compiler.frontend.operands import (
@@ -24,17 +25,22 @@ from tilewright_compiler.frontend.operands import (
     describe,
     flatten,
 )
-from tilewright_compiler.frontend.scope import Scope
+from tilewright_compiler.frontend.scope import Rest, Scope
 from tilewright_compiler.ir.core import Value
 
 
 def execute(scope: Scope, statements: Sequence[ast.stmt]) -> None:
-    """Lower statements until the end or a `return`."""
-    for statement in statements:
-        if scope.result is not None:
-            return
+    """Lower statements until the end or a `return`, `break` or `continue`."""
+    pending = scope.pending
+    for index, statement in enumerate(statements, 1):
+        later = statements[index:]
+        rest = Rest("statements", partial(execute, scope, later), later)
+        scope.pending = (*pending, rest)
         with scope.at(statement):
             _execute(scope, statement)
+        if scope.is_left:
+            break
+    scope.pending = pending
 
 
 def _execute(scope: Scope, statement: ast.stmt) -> None:
@@ -64,6 +70,10 @@ def _execute(scope: Scope, statement: ast.stmt) -> None:
             loops.execute_for(scope, statement, execute)
         case ast.While():
             loops.execute_while(scope, statement, execute)
+        case ast.Break():
+            escapes.leave(scope, "break")
+        case ast.Continue():
+            escapes.leave(scope, "continue")
         case ast.Return(value=value):
             _execute_return(scope, value)
         case _:
@@ -127,10 +137,15 @@ def _execute_if(scope: Scope, statement: ast.If) -> None:
     if isinstance(condition, Constant):
         execute(scope, statement.body if condition.value else statement.orelse)
         return
-    description = f"the `if` at line {statement.lineno}, whose condition is known only at run time"
-    with scope.nested(description) as then:
+    description = f"the `if` at line {statement.lineno}"
+    ways_out = escapes.escapes_of((*statement.body, *statement.orelse))
+    if ways_out:
+        bodies = partial(execute, scope, statement.body), partial(execute, scope, statement.orelse)
+        escapes.branch(scope, condition, ways_out, bodies, description)
+        return
+    with scope.nested(description, is_loop=False) as then:
         execute(scope, statement.body)
-    with scope.nested(description) as otherwise:
+    with scope.nested(description, is_loop=False) as otherwise:
         execute(scope, statement.orelse)
     merge_variables(scope, condition, then, otherwise)
 
@@ -138,9 +153,8 @@ def _execute_if(scope: Scope, statement: ast.If) -> None:
 def _execute_return(scope: Scope, value: ast.expr | None) -> None:
     if scope.enclosing:
         msg = (
-            f"`return` inside {scope.enclosing[-1]}: a function returns at its end, or in both "
-            "branches of a "
-            "compile-time `if`; assign the result to a variable, or put the rest under an `if`"
+            f"`return` inside {scope.enclosing[-1]}, which runs on the device: assign the result "
+            "to a variable and return it after the loop"
         )
         raise KernelSyntaxError(msg)
     scope.result = NONE if value is None else evaluate(scope, value)

@@ -29,8 +29,6 @@ _REFUSED: dict[type[ast.AST], str] = {
     ast.ImportFrom: "`import`; import at the top of the file",
     ast.Global: "`global`; a kernel returns values or writes to memory",
     ast.Nonlocal: "`nonlocal`; a kernel returns values or writes to memory",
-    ast.Break: "`break`; make the condition part of the `while`, or mask the remaining work",
-    ast.Continue: "`continue`; put the rest of the body under an `if`",
     ast.NamedExpr: "`:=`; assign on a line of its own",
     ast.Dict: "dicts; use a tuple",
     ast.Set: "sets; use a tuple",
@@ -41,7 +39,6 @@ _REFUSED: dict[type[ast.AST], str] = {
     ast.Await: "`await`; a kernel has no coroutines",
     ast.Yield: "`yield`; a kernel returns once, at its end",
     ast.YieldFrom: "`yield`; a kernel returns once, at its end",
-    ast.JoinedStr: "f-strings; messages of tl.static_assert are plain strings",
     ast.Starred: "`*` unpacking; write the elements out",
 }
 
@@ -52,8 +49,12 @@ def check_syntax(scope: Scope, tree: ast.FunctionDef) -> None:
     for argument in (arguments.vararg, arguments.kwarg):
         if argument is not None:
             _refuse(scope, argument, "`*` and `**` parameters; name each parameter")
-    for statement in tree.body:
-        _check(scope, statement)
+    # Not by recursion: an expression may be a sum of thousands of terms.
+    pending: list[ast.AST] = list(reversed(tree.body))
+    while pending:
+        node = pending.pop()
+        _check(scope, node)
+        pending.extend(reversed(list(ast.iter_child_nodes(node))))
 
 
 def _check(scope: Scope, node: ast.AST) -> None:
@@ -62,7 +63,7 @@ def _check(scope: Scope, node: ast.AST) -> None:
         _refuse(scope, node, reason)
     match node:
         case ast.For(orelse=[first, *_]) | ast.While(orelse=[first, *_]):
-            _refuse(scope, first, "`else` of a loop; put it after the loop, which has no `break`")
+            _refuse(scope, first, "`else` of a loop; put it after the loop")
         case ast.AugAssign(target=target) if not isinstance(target, ast.Name):
             _refuse(scope, target, "assignment to parts of a tile; write to memory with tl.store")
         case ast.AnnAssign(target=target, value=value) if (
@@ -77,8 +78,6 @@ def _check(scope: Scope, node: ast.AST) -> None:
             _refuse(scope, node, f"{type(node.value).__name__} values; use integers and floats")
         case ast.Constant() if node.value is Ellipsis:
             _refuse(scope, node, "`...`; write `:` for each axis, and `pass` for an empty body")
-    for child in ast.iter_child_nodes(node):
-        _check(scope, child)
 
 
 def _refuse(scope: Scope, node: ast.AST, reason: str) -> None:

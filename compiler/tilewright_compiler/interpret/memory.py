@@ -1,4 +1,4 @@
-"""Global memory of the interpreter: loads and stores by virtual address, every access checked.
+"""Global memory of the interpreter: accesses by virtual address, each of them checked.
 
 Each argument array makes the whole buffer that backs it addressable, so that negative strides and
 offsets to a neighbouring row work as on the device. Buffers that overlap are one range and
@@ -17,15 +17,17 @@ from tilewright.abi.dtypes import DType
 from tilewright.abi.numpy_types import from_numpy, to_numpy
 from tilewright.errors import ArgumentError, InterpreterError, OutOfBoundsError, SourceLocation
 from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.turns import Step, in_turn
 
-_SLOT_BITS = 44
+# Which range an address belongs to is its bits from here on.
+SLOT_BITS = 44
 # Ranges keep the real address modulo this, so an element aligned here is aligned there.
 _ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One load or store of a batch of programs, as far as a message about it needs.
+    """One access by a batch of programs, as far as a message about it needs.
 
     `program` gives the program id of a position along the leading axis.
     """
@@ -83,7 +85,7 @@ class _Range:
 
 
 class Memory:
-    """The memory that a launch can reach. `stores` counts the stores that wrote something."""
+    """The memory that a launch can reach. `stores` counts accesses that wrote something."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         """Make the buffers of these arguments addressable; each is aligned to its element."""
@@ -106,7 +108,17 @@ class Memory:
 
     def share(self, left: str, right: str) -> bool:
         """Return whether two arguments lie in one range."""
-        return self._addresses[left] >> _SLOT_BITS == self._addresses[right] >> _SLOT_BITS
+        return self._addresses[left] >> SLOT_BITS == self._addresses[right] >> SLOT_BITS
+
+    def extents(self) -> dict[int, tuple[int, int]]:
+        """Return first and end address of each range by its number: an address's upper bits."""
+        return {slot: (r.start, r.end) for slot, r in enumerate(self._ranges, start=1)}
+
+    def describe(self, address: int) -> str:
+        """Return an address as bytes from the start of the arguments in its range."""
+        found = self._ranges[(address >> SLOT_BITS) - 1]
+        names = (buffer.name for buffer in found.buffers)
+        return ", ".join(f"byte {address - self._addresses[name]} of {name!r}" for name in names)
 
     def load(
         self, addresses: Array, mask: Array | None, other: Array | None, *, access: Access
@@ -140,18 +152,55 @@ class Memory:
         ranges = self._ranges_of(addresses, access, programs)
         self.stores += 1
         for where, found in ranges:
-            if not found.is_writeable:
-                msg = (
-                    f"kernel {access.kernel!r} stores to argument {found.names}, which is read-only"
-                )
-                raise InterpreterError(_placed(msg, access))
+            self._check_writeable(found, access)
             base, view = found.view(access.dtype)
             view[_indices(addresses[where], base, access)] = values[where]
+
+    def update(
+        self,
+        addresses: Array,
+        values: tuple[Array, ...],
+        mask: Array | None,
+        step: Step,
+        *,
+        access: Access,
+    ) -> Array:
+        """Replace elements where the mask is true by what `step` makes of them; return the old.
+
+        Lanes with one address take their turns in the order of their index. Lanes whose mask is
+        false give 0 and touch nothing.
+        """
+        shape = np.broadcast_shapes(addresses.shape, *(value.shape for value in values))
+        if mask is not None:
+            shape = np.broadcast_shapes(shape, mask.shape)
+        active = np.broadcast_to(np.array(True) if mask is None else mask, shape)
+        places = np.nonzero(active)[0]
+        old = np.zeros(shape, to_numpy(access.dtype))
+        if not places.size:
+            return old
+        addresses = np.broadcast_to(addresses, shape)[active]
+        values = tuple(np.broadcast_to(value, shape)[active] for value in values)
+        before = np.empty(addresses.size, old.dtype)
+        for where, found in self._ranges_of(addresses, access, places):
+            self._check_writeable(found, access)
+            base, view = found.view(access.dtype)
+            indices = _indices(addresses[where], base, access)
+            history = in_turn(view, indices, tuple(value[where] for value in values), step)
+            before[where] = history.before
+            self.stores += history.is_changed
+        old[active] = before
+        return old
+
+    def _check_writeable(self, found: _Range, access: Access) -> None:
+        if not found.is_writeable:
+            verb = "stores" if access.verb == "store" else f"does {access.verb}"
+            msg = f"kernel {access.kernel!r} {verb} to argument {found.names}, which is read-only"
+            raise InterpreterError(_placed(msg, access))
 
     def _add(self, buffers: tuple[_Buffer, ...], high: int) -> None:
         low = buffers[0].low
         slot = len(self._ranges) + 1
-        start = (slot << _SLOT_BITS) + (1 << (_SLOT_BITS - 1)) + low % _ALIGNMENT
+        start = (slot << SLOT_BITS) + (1 << (SLOT_BITS - 1)) + low % _ALIGNMENT
         self._ranges.append(_Range(start, _bytes_at(low, high, buffers), buffers))
         for buffer in buffers:
             self._addresses[buffer.name] = start + buffer.first - low
@@ -175,12 +224,12 @@ class Memory:
         `programs` gives the position of each lane when the addresses are a selection of lanes.
         """
         lowest, highest = int(addresses.min()), int(addresses.max())
-        slot = lowest >> _SLOT_BITS
-        if slot == highest >> _SLOT_BITS and 0 < slot <= len(self._ranges):
+        slot = lowest >> SLOT_BITS
+        if slot == highest >> SLOT_BITS and 0 < slot <= len(self._ranges):
             found = self._ranges[slot - 1]
             if found.start <= lowest and highest + access.dtype.size_bytes <= found.end:
                 return [(slice(None), found)]
-        slots = addresses >> _SLOT_BITS
+        slots = addresses >> SLOT_BITS
         result: list[tuple[Array | slice, _Range]] = []
         outside = np.ones(addresses.shape, np.bool_)
         for index, found in enumerate(self._ranges):
@@ -198,7 +247,7 @@ class Memory:
     def _out_of_bounds(self, address: int, position: int, access: Access) -> OutOfBoundsError:
         program = access.program(position)
         head = f"kernel {access.kernel!r}, program {program}: {access.verb} of {access.dtype} "
-        slot = address >> _SLOT_BITS
+        slot = address >> SLOT_BITS
         if not 0 < slot <= len(self._ranges):
             msg = f"{head}at an address that belongs to no argument; its offset is far out of range"
             return OutOfBoundsError(_placed(msg, access))

@@ -106,6 +106,18 @@ def cast(value: Array, source: DType, target: DType) -> Array:
     return _widened(value).astype(to_numpy(target))
 
 
+def truncate(value: Array, target: DType) -> Array:
+    """Convert floats to a narrower float towards zero; what is too large becomes the largest."""
+    nearest = value.astype(to_numpy(target))
+    back = nearest.astype(value.dtype)
+    is_away = (np.abs(back) > np.abs(value)) & np.isfinite(value)
+    # One step towards zero is one less in the bits of a float of either sign; below the bits of
+    # infinity lies the largest number.
+    bits = nearest.view(f"u{nearest.dtype.itemsize}")
+    result: Array = (bits - is_away.astype(bits.dtype)).view(nearest.dtype)
+    return result
+
+
 def rounded_to_tf32(value: Array) -> Array:
     """Return f32 with 13 bits of the significand cleared, rounded to nearest, ties away from 0."""
     bits = value.view(np.uint32)
@@ -194,6 +206,31 @@ def _maximum(left: Array, right: Array) -> Array:
     return np.where(zeros, left + right, result) if zeros.any() else result
 
 
+def _minimum_number(left: Array, right: Array) -> Array:
+    return np.where(np.isnan(left), right, np.where(np.isnan(right), left, _minimum(left, right)))
+
+
+def _maximum_number(left: Array, right: Array) -> Array:
+    return np.where(np.isnan(left), right, np.where(np.isnan(right), left, _maximum(left, right)))
+
+
+def _high_product(left: Array, right: Array) -> Array:
+    """Return the upper half of the product, from the products of half words."""
+    bits = 8 * left.dtype.itemsize
+    unsigned, half = np.dtype(f"u{left.dtype.itemsize}"), bits // 2
+    mask = unsigned.type((1 << half) - 1)
+    a, b = left.view(unsigned), right.view(unsigned)
+    a_low, a_high, b_low, b_high = a & mask, a >> half, b & mask, b >> half
+    middle = a_high * b_low + (a_low * b_low >> half)
+    other = a_low * b_high + (middle & mask)
+    high = a_high * b_high + (middle >> half) + (other >> half)
+    if left.dtype.kind == "i":  # a negative number is its bits less 2 to their number
+        high = high - np.where(left < 0, b, 0).astype(unsigned)
+        high = high - np.where(right < 0, a, 0).astype(unsigned)
+    result: Array = high.view(left.dtype)
+    return result
+
+
 def _rsqrt(value: Array) -> Array:
     result: Array = 1.0 / np.sqrt(value)
     return result
@@ -234,11 +271,14 @@ _FLOAT: dict[str, Callable[[Array, Array], Array]] = {
     "rem": np.fmod,
     "min": _minimum,
     "max": _maximum,
+    "minnum": _minimum_number,
+    "maxnum": _maximum_number,
 }
 _INTEGER: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
+    "mulhi": _high_product,
     "div": _quotient,
     "rem": _remainder,
     "min": np.minimum,
@@ -260,8 +300,10 @@ _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
     "exp2": np.exp2,
+    "expm1": np.expm1,
     "log": np.log,
     "log2": np.log2,
+    "log1p": np.log1p,
     "sqrt": np.sqrt,
     "rsqrt": _rsqrt,
     "sin": np.sin,

@@ -17,22 +17,38 @@ from random import Random
 
 import numpy as np
 
+from tilewright.abi.signature import Pointer
 from tilewright.errors import InternalCompilerError, InterpreterError, ScheduleError
+from tilewright_compiler.analysis.access_plan import AccessPlan
 from tilewright_compiler.interpret import tile
 from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.ops import COMPUTE as ELEMENTWISE
 from tilewright_compiler.interpret.plan import may_wait
-from tilewright_compiler.interpret.warp import accesses, dot, moves
+from tilewright_compiler.interpret.warp import accesses, atomics, combine, dot, lookup, moves
 from tilewright_compiler.interpret.warp.agreement import Agreement
 from tilewright_compiler.interpret.warp.copies import Copies
+from tilewright_compiler.interpret.warp.global_memory import GlobalTraces
 from tilewright_compiler.interpret.warp.shared_memory import SharedMemory
-from tilewright_compiler.interpret.warp.state import Held, Iteration, Meeting, Program, Walk, Warp
+from tilewright_compiler.interpret.warp.state import (
+    Held,
+    Iteration,
+    Meeting,
+    Program,
+    Walk,
+    Warp,
+)
+from tilewright_compiler.interpret.warp.vectors import plan_accesses
 from tilewright_compiler.ir.core import Block, Module, Operation
 from tilewright_compiler.ir.types import SharedType, TileType, element_bytes
 
 _COMPUTE = {**moves.COMPUTE, **accesses.COMPUTE, **dot.COMPUTE}
-_EXCHANGES = {**moves.EXCHANGES, **accesses.EXCHANGES}
+_EXCHANGES = {
+    **moves.EXCHANGES,
+    **lookup.EXCHANGES,
+    **accesses.EXCHANGES,
+    **atomics.EXCHANGES,
+}
 
 
 def run(
@@ -51,16 +67,25 @@ def run(
     if may_wait(module, memory):
         msg = f"kernel {module.kernel.name!r}: the checker runs no programs that wait for others"
         raise InterpreterError(msg)
+    vectors = plan_accesses(module)
+    traces = GlobalTraces(memory, granule=_global_granule(module))
     numbers = list(range(prod(grid)))
     random = Random(seed)
     random.shuffle(numbers)
     with np.errstate(all="ignore"):
         for number in numbers:
             batch = Batch(module.kernel.name, grid, np.array([number]), memory)
-            _run_program(module, batch, values, random)
+            _run_program(module, batch, values, vectors, traces, random)
 
 
-def _run_program(module: Module, batch: Batch, values: tuple[Array, ...], random: Random) -> None:
+def _run_program(
+    module: Module,
+    batch: Batch,
+    values: tuple[Array, ...],
+    vectors: Mapping[Operation, AccessPlan],
+    traces: GlobalTraces,
+    random: Random,
+) -> None:
     count = module.signature.num_warps
     where = f"kernel {batch.kernel!r}, program {batch.program_at(0)}"
     shared = SharedMemory(
@@ -68,7 +93,8 @@ def _run_program(module: Module, batch: Batch, values: tuple[Array, ...], random
         granule=_granule(module.kernel.body),
         where=where,
     )
-    program = Program(batch, count, shared, Agreement(count))
+    traces.begin(where)
+    program = Program(batch, count, vectors, shared, traces, Agreement(count))
     warps = [Warp(index, program, Copies(shared, random)) for index in range(count)]
     walks = [(warp, _walk(warp, module.kernel.body, values)) for warp in warps]
     while True:
@@ -78,6 +104,7 @@ def _run_program(module: Module, batch: Batch, values: tuple[Array, ...], random
             break
         _check_meeting(program, stops)
         shared.meet()
+        traces.meet()
     for warp in warps:
         if warp.copies.under_way:
             (copy, *_) = warp.copies.under_way
@@ -102,6 +129,12 @@ def _meeting_text(meeting: Meeting) -> str:
     location = meeting.operation.location
     where = "" if location is None else f" at {location.render()}"
     return f"{meeting.operation.name} (turn {meeting.turn}){where}"
+
+
+def _global_granule(module: Module) -> int:
+    """Return the bytes of the smallest element that an argument points to."""
+    pointers = (p.dtype.size_bytes for _, p in module.signature.runtime if isinstance(p, Pointer))
+    return min(pointers, default=1)
 
 
 def _granule(body: Block) -> int:
@@ -186,4 +219,7 @@ def _if(warp: Warp, operation: Operation) -> Walk:
     return (yield from _walk(warp, taken, ()))
 
 
-_CONTROL = {"for": _for, "while": _while, "if": _if}
+_CONTROL = {"for": _for, "while": _while, "if": _if, **combine.CONTROL}
+
+# Every operation that scheduled IR may hold: calls are inlined before.
+OPERATIONS = frozenset({*_COMPUTE, *_EXCHANGES, *_CONTROL, *ELEMENTWISE})

@@ -14,13 +14,18 @@ from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import Pointer
 from tilewright.errors import InternalCompilerError
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
-from tilewright_compiler.ir.ops import SPECS
+from tilewright_compiler.ir.ops import SPECS, combine
 from tilewright_compiler.ir.printer import print_module
 from tilewright_compiler.ir.types import PointerType, ScalarType, TileType, Type
 from tilewright_compiler.layout.linear import LinearLayout
 
 # How each region of an operation ends; a function's body ends in `return`.
-_REGION_ENDS = {"for": ("yield",), "while": ("condition", "yield"), "if": ("yield", "yield")}
+_REGION_ENDS = {
+    "for": ("yield",),
+    "while": ("condition", "yield"),
+    "if": ("yield", "yield"),
+    **dict.fromkeys(combine.NAMES, ("yield",)),
+}
 
 
 def verify(module: Module) -> None:

@@ -143,15 +143,26 @@ def _mma_places(atom: Atom) -> _Places:
 
 
 def _fma_places(own: dict[str, list[_Step]]) -> _Places:
-    """Return the fragments of multiply-adds: four columns a lane, lanes 8 along n and 4 along m.
+    """Return the fragments of multiply-adds: blocks of 4 x 4 a lane, and of those a square.
 
-    Where a warp's part is smaller, lanes come before columns, find other directions, or hold
-    copies.
+    A thread reads a row or a column of its part for each step along k, so near-square parts read
+    least; runs of four are one access to shared memory, whichever axis is contiguous there. Where a
+    warp's part is small, filling the lanes comes first; where it has fewer elements than lanes,
+    the upper lanes hold copies.
     """
     columns, rows = own["n"], own["m"]
-    vector = columns[: max(0, min(2, len(columns) + len(rows) - LANE_BITS))]
-    columns = columns[len(vector) :]
-    lane = [*columns[:3], *rows[:2]]
-    lane += [*columns[3:], *rows[2:]][: LANE_BITS - len(lane)]
+    spare = max(0, len(columns) + len(rows) - LANE_BITS)
+    run = columns[: min(2, spare)]
+    rows = rows[min(2, spare - len(run)) :]
+    columns = columns[len(run) :]
+    count = min(LANE_BITS, len(columns) + len(rows))
+
+    def part(along_n: int) -> int:
+        """Return the elements of both operands that a thread reads for a step along k."""
+        return (1 << len(own["n"]) - along_n) + (1 << len(own["m"]) - (count - along_n))
+
+    fitting = range(max(0, count - len(rows)), min(count, len(columns)) + 1)
+    along_n = min(reversed(fitting), key=part)
+    lane = [*columns[:along_n], *rows[: count - along_n]]
     # A lane bit along the axis that an operand lacks holds a copy: its basis is 0.
-    return _Places(lane=dict.fromkeys(_AXES, lane), register={"a": [], "b": vector, "acc": vector})
+    return _Places(lane=dict.fromkeys(_AXES, lane), register={"a": [], "b": run, "acc": run})

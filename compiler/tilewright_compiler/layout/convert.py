@@ -17,6 +17,7 @@ The parallel exchange by skewed rounds follows "Linear Layouts" (Zhou et al., 20
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.errors import InternalCompilerError
 from tilewright_compiler.layout import gf2
@@ -99,6 +100,12 @@ def plan_conversion(source: LinearLayout, target: LinearLayout, *, size_bytes: i
     Raises InternalCompilerError if the shapes or numbers of warps differ, or if `source` does not
     hold every element that `target` wants.
     """
+    return _plan(source, target, size_bytes)
+
+
+# A choice of layouts, places in shared memory, barriers and emission all ask for the same plans.
+@lru_cache(maxsize=512)
+def _plan(source: LinearLayout, target: LinearLayout, size_bytes: int) -> Conversion:
     if source.shape != target.shape or len(source.warp) != len(target.warp):
         msg = f"cannot convert {source} to {target}: shape and number of warps must agree"
         raise InternalCompilerError(msg)

@@ -57,8 +57,7 @@ def plan_matrix_load(
 ) -> MatrixLoad | None:
     """Plan reading a tile in shared memory into `layout`; None if `ldmatrix` cannot.
 
-    Registers that repeat others of their thread are left out. Register bits for which a lane's
-    address is no sum of a part of its own and a constant come first into one instruction.
+    Registers that repeat others of their thread are left out.
     """
     if size_bytes > WORD_BYTES:
         return None
@@ -80,11 +79,9 @@ def plan_matrix_load(
     addresses = (*rows, *(register[bit] for bit in others), *warp)
     if any(address % chunk for address in addresses):
         return None
-    thread = 0
-    for address in (*rows, *warp):
-        thread |= address
-    others.sort(key=lambda bit: not register[bit] & thread)
-    chosen, rest = others[: log2(MAX_MATRICES)], sorted(others[log2(MAX_MATRICES) :])
+    # In the order of the registers: an instruction's results are consecutive registers, and those
+    # that a matrix instruction takes must be.
+    chosen, rest = others[: log2(MAX_MATRICES)], others[log2(MAX_MATRICES) :]
     lanes = (*rows, *(register[bit] for bit in chosen))
     steps = [register[bit] for bit in rest]
     return MatrixLoad(

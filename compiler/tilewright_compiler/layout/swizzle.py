@@ -21,6 +21,12 @@ from tilewright_compiler.layout.linear import flatten, log2, unflatten
 # What one asynchronous copy moves at most, and one row of a matrix that `ldmatrix` reads.
 CHUNK_BYTES = 16
 
+# How many bits of a row's number change its place in a line, by the bytes of an element: three for
+# `ldmatrix`, which reads 16-bit elements in both directions. Lanes of other fragments differ in two
+# bits above the rows that a word packs (bytes), and those of multiply-adds in three above the four
+# columns of each (words).
+_SPREAD_ROW_BITS = {1: 4, 2: 3, 4: 5, 8: 3}
+
 _TEXT = re.compile(r"#shared<(?P<shape>[0-9x]*); (?P<offsets>[0-9,]*)>")
 
 
@@ -90,23 +96,27 @@ class SharedLayout:
 def swizzled(shape: Sequence[int], order: Sequence[int], *, size_bytes: int) -> SharedLayout:
     """Return the layout that keeps 16-byte chunks along the fastest axis, free of conflicts.
 
-    `order` lists the axes, fastest first. Eight chunks that follow each other along the fastest
-    axis, and eight at one place of consecutive indices of the next axis, both lie in different
-    banks: the two ways in which copies write and `ldmatrix` reads. Where rows are shorter than a
-    line of the banks, rows that share a line count as one.
+    `order` lists the axes, fastest first. Different banks are met by eight chunks that follow each
+    other along the fastest axis, as copies write; by eight at one place of consecutive indices of
+    the next axis, as `ldmatrix` reads; and by the fragments of elements that are not of 16 bits,
+    which plain accesses read where the reduced axis is not the fastest. Rows are as long as the
+    tile's fastest axis, or as long as a line of the banks where that is longer.
     """
     fastest, *others = order
     units = [*axis_units(shape, fastest)]
+    row_bits = len(units)
     for axis in others:
         units += axis_units(shape, axis)
-    chunk = max(0, log2(CHUNK_BYTES // size_bytes))
+    chunk = log2(max(1, CHUNK_BYTES // size_bytes))
     line = log2(banks.LINE_BYTES // size_bytes)
-    row = log2(shape[fastest])
-    # Chunk bits of a line that row bits must be spread over; the first row bits may fill the line.
-    spread = list(range(chunk, min(line, row)))
+    row = min(row_bits, line)
+    # The places in a line that rows are spread over. Where rows are shorter than a line, the first
+    # of them fill it by lying behind each other. Then the upper chunks come first: what two rows
+    # have side by side in neighbouring chunks, a fragment of wide elements, stays apart.
+    spread = [*range(row, line), *range(chunk + 1, row), *range(chunk, min(chunk + 1, row))]
     by_unit = {unit: 1 << bit for bit, unit in enumerate(units)}
-    first = max(row, line)
-    for index, bit in enumerate(spread):
-        if first + index < len(units):
-            by_unit[units[first + index]] |= 1 << bit
+    for index, unit in enumerate(units[row_bits:][: _SPREAD_ROW_BITS[size_bytes]]):
+        place = 1 << spread[index % len(spread)]
+        if by_unit[unit] > place:
+            by_unit[unit] |= place
     return SharedLayout(tuple(shape), tuple(by_unit[1 << bit] for bit in range(len(units))))

@@ -13,11 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from tilewright.abi.dtypes import SATURATED
 from tilewright.abi.signature import KernelSignature, Scalar
 from tilewright_compiler.analysis.axis_info import AxisInfo, analyze
 from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
 from tilewright_compiler.ir.evaluate import Constant, convert, evaluate, is_exact_cast, wrap
+from tilewright_compiler.ir.ops.atomics import mask_index
 from tilewright_compiler.ir.types import ScalarType, TileType, Type, element_dtype, shape_of
 
 # Operations that only arrange elements: what they make of a splat is a splat.
@@ -90,6 +92,8 @@ class _Folder:
                 return self._fold_for(operation, operands, builder)
             case "load" | "store":
                 return self._fold_access(operation, operands, builder)
+            case "atomic_load" | "atomic_rmw" | "atomic_cas":
+                return self._fold_atomic(operation, operands, builder)
         if len(operation.results) != 1 or operation.regions:
             return None
         type_ = operation.result.type
@@ -144,7 +148,8 @@ class _Folder:
         if not is_exact_cast(first, middle) or (changes_rule and last.bits > 1):
             return None
         if origin.type == type_:
-            return [origin]
+            # There and back is no identity where infinity saturates.
+            return None if last in SATURATED else [origin]
         operation = builder.create("cast", (origin,), (type_,))
         self._note(operation)
         return [operation.result]
@@ -170,6 +175,20 @@ class _Folder:
             return [operands[2]]
         type_ = operation.result.type
         return [self._constant(convert(0, element_dtype(type_)), type_, builder)]
+
+    def _fold_atomic(
+        self, operation: Operation, operands: list[Value], builder: Builder
+    ) -> Sequence[Value] | None:
+        """Decide an atomic operation whose mask is the same constant everywhere."""
+        index = mask_index(operation)
+        mask = self._constants.get(operands[index]) if len(operands) > index else None
+        if mask is None:
+            return None
+        types = [result.type for result in operation.results]
+        if not mask:
+            return [self._constant(convert(0, element_dtype(t)), t, builder) for t in types]
+        kept = operands[:index]
+        return builder.create(operation.name, kept, types, **operation.attributes).results
 
     def _fold_if(
         self, operation: Operation, condition: Value, builder: Builder
@@ -229,7 +248,11 @@ def _reduced(operation: Operation, element: Constant) -> Constant | None:
     """Reduce a tile of equal elements. Float sums round on the way, so they are not ours."""
     source = operation.operands[0].type
     dtype = element_dtype(source)
-    if operation.attributes["kind"] != "sum":
+    kind = operation.attributes["kind"]
+    if kind == "xor":
+        is_odd = shape_of(source)[operation.attributes["axis"]] == 1
+        return element if is_odd else wrap(0, dtype)
+    if kind != "sum":
         return element
     if dtype.is_float or dtype.bits == 1:
         return None

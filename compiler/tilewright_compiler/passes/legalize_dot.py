@@ -1,9 +1,8 @@
 """Dots -> dots with the instruction that executes each, `atom`, and the warps that share it.
 
 The dtype and precision choose the atom. Where the tile is smaller than the atom in some extent,
-threads multiply and add by themselves in the accumulator's dtype, on operands cast to it: the same
-products, slower (tf32 becomes f32 there, which loses nothing). 8-bit floats are cast to f16, which
-holds them exactly.
+threads multiply and add by themselves in the accumulator's dtype: the same products, slower (tf32
+becomes f32 there, which loses nothing). 8-bit floats are cast to f16, which holds them exactly.
 
 Warps cut the result into parts of at least one atom. Near-square parts read the fewest operands;
 where dots feed each other, `analysis.dot_families` says along which axis warps go first. Warps that
@@ -17,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from tilewright.abi.dtypes import DType, float16, float32, float64
 from tilewright_compiler.analysis.dot_families import DotFamily, WarpAxis, dot_families
 from tilewright_compiler.ir.builder import Builder, rewrite_module
-from tilewright_compiler.ir.core import Module, Operation, Value
+from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.types import ScalarType, element_dtype, like, shape_of
 from tilewright_compiler.layout.atoms import FMA, MMA_8, MMA_16, MMA_F64, MMA_TF32, Atom
 
@@ -25,7 +24,7 @@ Warps = tuple[int, int]
 
 
 def legalize_dot(module: Module) -> Module:
-    """Set `atom` and `warps` on every dot of a kernel without calls, and cast its operands.
+    """Set `atom` and `warps` on every dot of a kernel without calls, and cast 8-bit floats.
 
     It changes no value but by the order of a sum and, where noted above, by more precision.
     """
@@ -37,6 +36,18 @@ def legalize_dot(module: Module) -> Module:
     warps: dict[Operation, Warps] = {}
     for family in dot_families(module):
         warps |= _family_warps(family, atoms, module.signature.num_warps)
+    widened: dict[tuple[Block, Value], Value] = {}
+
+    def widen(value: Value, builder: Builder) -> Value:
+        """Return an operand that is no 8-bit float; dots of one block share the cast."""
+        dtype = element_dtype(value.type)
+        if not dtype.is_float or dtype.bits != 8:
+            return value
+        key = builder.block, value
+        if key not in widened:
+            type_ = like(value.type, ScalarType(float16))
+            widened[key] = builder.value("cast", (value,), type_)
+        return widened[key]
 
     def rewrite(
         operation: Operation, operands: tuple[Value, ...], builder: Builder
@@ -44,11 +55,10 @@ def legalize_dot(module: Module) -> Module:
         if operation not in atoms:
             return None
         a, b, acc = operands
-        dtype = _operand_dtype(operation, atoms[operation])
         precision = operation.attributes["precision"]
         new = builder.create(
             "dot",
-            (_cast(a, dtype, builder), _cast(b, dtype, builder), acc),
+            (widen(a, builder), widen(b, builder), acc),
             (operation.result.type,),
             precision="ieee" if atoms[operation] is FMA else precision,
             atom=atoms[operation].name,
@@ -73,23 +83,7 @@ def _fastest(dtype: DType, precision: str) -> Atom:
         return MMA_F64
     if dtype == float32:
         return FMA if precision == "ieee" else MMA_TF32
-    if dtype.is_float:
-        return MMA_16
-    return MMA_8 if dtype.bits == 8 else FMA
-
-
-def _operand_dtype(operation: Operation, atom: Atom) -> DType | None:
-    """Return the dtype to which both operands are cast, or None if they stay as they are."""
-    if atom is FMA:
-        return element_dtype(operation.result.type)
-    dtype = element_dtype(operation.operands[0].type)
-    return float16 if dtype.is_float and dtype.bits == 8 else None
-
-
-def _cast(value: Value, dtype: DType | None, builder: Builder) -> Value:
-    if dtype is None or element_dtype(value.type) == dtype:
-        return value
-    return builder.value("cast", (value,), like(value.type, ScalarType(dtype)))
+    return MMA_16 if dtype.is_float else MMA_8
 
 
 def _family_warps(
@@ -108,17 +102,18 @@ def _share(m: int, n: int, *, limits: Warps, num_warps: int, axis: WarpAxis) -> 
 
     Of equally square parts the wide ones: whole rows are stored and reduced by fewer warps.
     """
-    along_m, along_n = (min(limit, num_warps) for limit in limits)
 
     def rank(warps: Warps) -> tuple[int, ...]:
         wm, wn = warps
-        return wm * wn, {"rows": wm, "columns": wn}.get(axis.value, 0), -(m // wm + n // wn), wm
+        along = {WarpAxis.ROWS: wm, WarpAxis.COLUMNS: wn, WarpAxis.SQUARE: 0}[axis]
+        return wm * wn, along, -(m // wm + n // wn), wm
 
-    return max(_splits(along_m, along_n, num_warps), key=rank)
+    return max(_splits(limits, num_warps), key=rank)
 
 
-def _splits(along_m: int, along_n: int, num_warps: int) -> Iterator[Warps]:
+def _splits(limits: Warps, num_warps: int) -> Iterator[Warps]:
+    along_m, along_n = limits
     wm = 1
-    while wm <= along_m:
+    while wm <= min(along_m, num_warps):
         yield wm, min(along_n, num_warps // wm)
         wm *= 2

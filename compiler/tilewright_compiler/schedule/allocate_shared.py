@@ -1,141 +1,256 @@
-"""Scheduled tile IR -> the same with a place in shared memory for each exchange between threads.
+"""Scheduled tile IR -> the same with a place in shared memory for each tile and each exchange.
 
-An exchange writes its scratch, lets all warps meet, and reads it; nothing lives longer. So all
-could share one place, but then each would first have to wait until the one before is read
-everywhere. Exchanges that may follow each other directly therefore get different places while
-memory is not scarce: the barrier inside the second already separates the first from the third.
-Emission adds a barrier only where places overlap.
+Tiles and rings (`alloc_shared`) live from where they stand to their last use, to the end of a loop
+that uses them. An exchange between threads needs its scratch only while it runs: it writes, lets
+all warps meet, and reads. What does not live at once may share memory; who comes later then waits
+for a barrier (`insert_barriers`).
+
+Waiting is what exchanges that may follow each other directly can avoid: with different places, the
+barrier inside the second already separates the first from the third. So they get different places
+while memory is not scarce, and so do tiles that are stored and read like an exchange.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
 from tilewright.errors import KernelValueError
 from tilewright_compiler.capabilities import BASELINE_SHARED_BYTES
-from tilewright_compiler.ir.builder import Builder, Rewrite, rewrite_module
+from tilewright_compiler.ir.builder import rewrite_module
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
-from tilewright_compiler.ir.types import TileType, element_bytes, shape_of
-from tilewright_compiler.layout.convert import plan_conversion
-from tilewright_compiler.layout.reduce import plan_reduce
+from tilewright_compiler.ir.types import SharedType, shape_of
+from tilewright_compiler.schedule.scratch import scratch_bytes
 
-_ALIGNMENT_BYTES = 16
-# Keeping exchanges apart may cost up to this much memory without costing occupancy.
+_SCRATCH_ALIGNMENT = 16
+# Rows of a swizzled tile are permuted within the 128 bytes that the banks serve at once.
+_TILE_ALIGNMENT = 128
+# Keeping exchanges apart may cost up to this much memory, or this part of what is needed anyway,
+# without costing occupancy.
 _ROOMY_BYTES = 8 * 1024
+_ROOMY_PART = 16
 
 Span = tuple[int, int]
 
 
-def allocate_shared(module: Module) -> Module:
-    """Set `shared_offset` on operations that need scratch, and `shared_bytes` on the module.
+def allocate_shared(module: Module, *, limit_bytes: int = BASELINE_SHARED_BYTES) -> Module:
+    """Set `shared_offset` on what needs shared memory, and `shared_bytes` on the module.
 
-    Raises KernelValueError naming the operation and the excess if one needs more than 99 KiB.
+    Raises KernelValueError naming the operation and the excess if more than `limit_bytes` are
+    needed at once.
     """
-    followers: dict[Operation, set[Operation]] = {}
-    _flow(module.kernel.body, frozenset(), followers)
-    spans = _place(module, followers)
+    walk = _Walk()
+    walk.block(module.kernel.body)
+    requests = walk.requests()
+    apart: dict[Operation, set[Operation]] = {}
+    _flow(module.kernel.body, frozenset(), walk, apart)
+    needed = _place(requests, {})
+    for request in requests:
+        if needed[request.operation][1] > limit_bytes:
+            raise _too_large(request, needed[request.operation], limit_bytes)
+    peak = max((end for _, end in needed.values()), default=0)
+    roomy = min(max(_ROOMY_BYTES, peak + peak // _ROOMY_PART), limit_bytes)
+    spans = _place(requests, apart, roomy_bytes=max(roomy, peak))
     offsets = {operation: start for operation, (start, _) in spans.items()}
-    result = rewrite_module(module, _offset_setter(offsets))
+    result = _with_offsets(module, offsets)
     result.attributes["shared_bytes"] = max((end for _, end in spans.values()), default=0)
     return result
 
 
-def scratch_bytes(operation: Operation) -> int:
-    """Return the shared memory that an operation of scheduled IR needs while it runs."""
-    if operation.name not in ("reduce", "convert_layout"):
-        return 0
-    source, target = operation.operands[0].type, operation.results[0].type
-    assert isinstance(source, TileType)
-    assert source.layout is not None
-    size_bytes = element_bytes(source)
-    if operation.name == "reduce":
-        axis: int = operation.attributes["axis"]
-        return plan_reduce(source.layout, axis, size_bytes=size_bytes).scratch_bytes
-    assert isinstance(target, TileType)
-    assert target.layout is not None
-    return plan_conversion(source.layout, target.layout, size_bytes=size_bytes).scratch_bytes
+def find_overlap(module: Module) -> tuple[Operation, Operation] | None:
+    """Return two operations that have places, live at once and share bytes, or None."""
+    walk = _Walk()
+    walk.block(module.kernel.body)
+    seen: list[tuple[_Request, Span]] = []
+    for request in walk.requests():
+        start: int = request.operation.attributes["shared_offset"]
+        for other, (low, high) in seen:
+            if request.meets(other) and start < high and low < start + request.size:
+                return request.operation, other.operation
+        seen.append((request, (start, start + request.size)))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Memory that an operation needs while the walk is in `first .. last`."""
+
+    operation: Operation
+    size: int
+    alignment: int
+    first: int
+    last: int
+
+    def meets(self, other: _Request) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+class _Walk:
+    """Numbers operations in program order, and notes what needs memory and until when.
+
+    `sizes` are the bytes of allocations and exchanges; `singles` are the allocations that are no
+    rings.
+    """
+
+    def __init__(self) -> None:
+        self.sizes: dict[Operation, int] = {}
+        self.singles: set[Operation] = set()
+        self._first: dict[Operation, int] = {}
+        self._last: dict[Operation, int] = {}
+        self._now = 0
+        # The allocation behind each shared value, and how many loops its place is in.
+        self._allocations: dict[Value, Operation] = {}
+        self._depths: dict[Operation, int] = {}
+        # What the loops being walked use of what was allocated before them.
+        self._loops: list[set[Operation]] = []
+
+    def requests(self) -> list[_Request]:
+        """Return what needs memory in the order of placement: large tiles, then exchanges."""
+        tiles, exchanges = [], []
+        for operation, size in self.sizes.items():
+            first, last = self._first[operation], self._last[operation]
+            if operation.name == "alloc_shared":
+                tiles.append(_Request(operation, size, _TILE_ALIGNMENT, first, last))
+            else:
+                exchanges.append(_Request(operation, size, _SCRATCH_ALIGNMENT, first, last))
+        tiles.sort(key=lambda request: -request.size)
+        return [*tiles, *exchanges]
+
+    def block(self, block: Block) -> None:
+        for operation in block.operations:
+            self._now += 1
+            self._use(operation)
+            size = _needed_bytes(operation)
+            if size:
+                self.sizes[operation] = size
+                self._first[operation] = self._last[operation] = self._now
+            if operation.name == "alloc_shared":
+                self._allocations[operation.result] = operation
+                self._depths[operation] = len(self._loops)
+                if _shared_type(operation).slots is None:
+                    self.singles.add(operation)
+            is_loop = operation.name in ("for", "while")
+            if is_loop:
+                self._loops.append(set())
+            for region in operation.regions:
+                self.block(region)
+            if is_loop:
+                self._now += 1
+                for allocation in self._loops.pop():
+                    self._last[allocation] = self._now
+
+    def _use(self, operation: Operation) -> None:
+        for operand in operation.operands:
+            allocation = self._allocations.get(operand)
+            if allocation is None:
+                continue
+            self._last[allocation] = self._now
+            for loop in self._loops[self._depths[allocation] :]:
+                loop.add(allocation)
+            for result in operation.results:
+                if isinstance(result.type, SharedType):
+                    self._allocations[result] = allocation
+
+
+def _needed_bytes(operation: Operation) -> int:
+    if operation.name == "alloc_shared":
+        return _shared_type(operation).size_bytes
+    return scratch_bytes(operation)
+
+
+def _shared_type(alloc: Operation) -> SharedType:
+    type_ = alloc.result.type
+    assert isinstance(type_, SharedType)
+    return type_
 
 
 def _flow(
-    block: Block, last: frozenset[Operation], followers: dict[Operation, set[Operation]]
+    block: Block,
+    last: frozenset[Operation],
+    walk: _Walk,
+    neighbours: dict[Operation, set[Operation]],
 ) -> frozenset[Operation]:
-    """Record which exchange may directly follow which; return those that may be last."""
+    """Record which exchange may directly follow which; return those that may be last.
+
+    A tile that is no slot counts as one: it is stored once, and read behind a barrier.
+    """
     for operation in block.operations:
         if operation.name == "if":
-            branches = [_flow(region, last, followers) for region in operation.regions]
+            branches = [_flow(region, last, walk, neighbours) for region in operation.regions]
             last = branches[0] | branches[1]
-        elif operation.regions:
+        elif operation.name in ("for", "while"):
             # Twice: the second time round sees what the end of the body leaves behind.
             for _ in range(2):
                 for region in operation.regions:
-                    last |= _flow(region, last, followers)
-        elif scratch_bytes(operation):
-            followers.setdefault(operation, set())
-            for before in last:
-                followers[before].add(operation)
+                    last |= _flow(region, last, walk, neighbours)
+        elif operation in walk.sizes and (
+            operation.name != "alloc_shared" or operation in walk.singles
+        ):
+            own = neighbours.setdefault(operation, set())
+            for before in last - {operation}:
+                own.add(before)
+                neighbours[before].add(operation)
             last = frozenset({operation})
     return last
 
 
-def _place(module: Module, followers: dict[Operation, set[Operation]]) -> dict[Operation, Span]:
-    sizes = {operation: _aligned(scratch_bytes(operation)) for operation in followers}
-    largest = max(sizes.values(), default=0)
-    neighbours: dict[Operation, set[Operation]] = {operation: set() for operation in followers}
-    for operation, after in followers.items():
-        for follower in after:
-            if follower is not operation:
-                neighbours[operation].add(follower)
-                neighbours[follower].add(operation)
+def _place(
+    requests: Iterable[_Request],
+    apart: Mapping[Operation, set[Operation]],
+    *,
+    roomy_bytes: int = 0,
+) -> dict[Operation, Span]:
+    """Return disjoint spans for requests that live at once, and for those `apart` if they fit."""
+    placed: list[tuple[_Request, Span]] = []
     spans: dict[Operation, Span] = {}
-    for operation in module.kernel.body.walk():
-        if operation not in sizes:
-            continue
-        size = sizes[operation]
-        if size > BASELINE_SHARED_BYTES:
-            raise _too_large(operation, size)
-        taken = sorted(spans[other] for other in neighbours[operation] if other in spans)
-        start = _first_gap(taken, size)
-        if start + size > max(largest, _ROOMY_BYTES):
-            start = 0
-        spans[operation] = (start, start + size)
+    for request in requests:
+        live = [span for other, span in placed if request.meets(other)]
+        near = [spans[o] for o in apart.get(request.operation, ()) if o in spans]
+        start = _first_gap([*live, *near], request)
+        if near and start + request.size > roomy_bytes:
+            start = _first_gap(live, request)
+        spans[request.operation] = (start, start + _aligned(request.size, _SCRATCH_ALIGNMENT))
+        placed.append((request, spans[request.operation]))
     return spans
 
 
-def _first_gap(taken: list[Span], size: int) -> int:
+def _first_gap(taken: list[Span], request: _Request) -> int:
     start = 0
-    for low, high in taken:
-        if start + size <= low:
+    for low, high in sorted(taken):
+        if start + request.size <= low:
             break
-        start = max(start, high)
+        start = max(start, _aligned(high, request.alignment))
     return start
 
 
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+def _aligned(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
 
 
-def _too_large(operation: Operation, size: int) -> KernelValueError:
-    shape = shape_of(operation.operands[0].type)
+def _too_large(request: _Request, span: Span, limit_bytes: int) -> KernelValueError:
+    operation, (start, end) = request.operation, span
+    beside = f" beside {start} in use" if start else ""
+    owner = "that every GPU has" if limit_bytes == BASELINE_SHARED_BYTES else "there are"
     msg = (
-        f"{operation.name} of a tile of shape {shape} needs {size} bytes of shared memory, "
-        f"{size - BASELINE_SHARED_BYTES} more than the {BASELINE_SHARED_BYTES} that every GPU has; "
-        "use smaller block sizes"
+        f"{_described(operation)} needs {request.size} bytes of shared memory{beside}, "
+        f"{end - limit_bytes} more than the {limit_bytes} {owner}; use smaller block sizes"
     )
     return KernelValueError(msg, (operation.location,) if operation.location else ())
 
 
-def _offset_setter(offsets: dict[Operation, int]) -> Rewrite:
-    def rewrite(
-        operation: Operation, operands: tuple[Value, ...], builder: Builder
-    ) -> tuple[Value, ...] | None:
-        if operation not in offsets:
-            return None
-        new = builder.create(
-            operation.name,
-            operands,
-            [result.type for result in operation.results],
-            **{**operation.attributes, "shared_offset": offsets[operation]},
-        )
-        for old, result in zip(operation.results, new.results, strict=True):
-            result.name = old.name
-        return new.results
+def _described(operation: Operation) -> str:
+    if operation.name != "alloc_shared":
+        return f"{operation.name} of a tile of shape {shape_of(operation.operands[0].type)}"
+    type_ = _shared_type(operation)
+    tile = f"tile of shape {type_.shape} of {type_.dtype.name}"
+    return f"a {tile}" if type_.slots is None else f"a ring of {type_.slots} stages of a {tile}"
 
-    return rewrite
+
+def _with_offsets(module: Module, offsets: Mapping[Operation, int]) -> Module:
+    """Return a copy in which these operations have their places."""
+    copy = rewrite_module(module)
+    pairs = zip(module.kernel.body.walk(), copy.kernel.body.walk(), strict=True)
+    for operation, copied in pairs:
+        if operation in offsets:
+            copied.attributes["shared_offset"] = offsets[operation]
+    return copy

@@ -44,7 +44,7 @@ def free_names(tree: ast.FunctionDef) -> tuple[FreeName, ...]:
             for node in ast.walk(statement)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         )
-    found = (name for statement in tree.body for name in _walk(statement))
+    found = _names_in(tree.body)
     return tuple(name for name in found if name.path[0] not in bound)
 
 
@@ -110,20 +110,26 @@ def annotations_of(function: FunctionType) -> Mapping[str, object]:
     return function.__annotations__
 
 
-def _walk(node: ast.AST) -> Iterator[FreeName]:
-    attributes: list[str] = []
-    inner = node
-    while isinstance(inner, ast.Attribute):
-        attributes.append(inner.attr)
-        inner = inner.value
-    if isinstance(inner, ast.Name) and isinstance(node, ast.expr):
-        if isinstance(inner.ctx, ast.Load):
-            yield FreeName((inner.id, *reversed(attributes)), node)
-        return
-    for field, value in ast.iter_fields(node):
-        for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, ast.AST) and field != "annotation":
-                yield from _walk(item)
+def _names_in(statements: list[ast.stmt]) -> Iterator[FreeName]:
+    """Yield the names that are read, in order; by a stack of its own, for sums of any length."""
+    pending: list[ast.AST] = list(reversed(statements))
+    while pending:
+        node = inner = pending.pop()
+        attributes: list[str] = []
+        while isinstance(inner, ast.Attribute):
+            attributes.append(inner.attr)
+            inner = inner.value
+        if isinstance(inner, ast.Name) and isinstance(node, ast.expr):
+            if isinstance(inner.ctx, ast.Load):
+                yield FreeName((inner.id, *reversed(attributes)), node)
+            continue
+        children = [
+            item
+            for field, value in ast.iter_fields(node)
+            for item in (value if isinstance(value, list) else [value])
+            if isinstance(item, ast.AST) and field != "annotation"
+        ]
+        pending.extend(reversed(children))
 
 
 def _wrapped(namespace: Mapping[str, Any], name: str) -> object:

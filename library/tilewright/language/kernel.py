@@ -27,6 +27,7 @@ from tilewright.errors import (
 )
 from tilewright.language import captures as names
 from tilewright.language import source
+from tilewright.language.choices import NO_CHOICES, Choices, Config
 from tilewright.language.parameters import (
     KernelParameter,
     NoDefault,
@@ -50,14 +51,18 @@ class Kernel:
     - `fn`: the Python function; `name`, `module`, `qualified_name` ("module.qualname") and
       `location` (its first line) say where it is from and enter no key but for `name`.
     - `rule`: what the fast specialization assumes.
+    - `choices`: what a launch fills in by itself (`tl.autotune`, `tl.heuristics`).
 
     Everything else is found at first use, and raises a CompileError with the user's line if it is
     wrong.
     """
 
-    def __init__(self, fn: FunctionType, rule: SpecializationRule) -> None:
+    def __init__(
+        self, fn: FunctionType, rule: SpecializationRule, choices: Choices = NO_CHOICES
+    ) -> None:
         self.fn = fn
         self.rule = rule
+        self.choices = choices
         self.name: str = fn.__name__
         self.module: str = fn.__module__
         self.qualified_name = f"{fn.__module__}.{fn.__qualname__}"
@@ -85,6 +90,19 @@ class Kernel:
         )
         raise OutsideKernelError(msg)
 
+    def choosing(self, choices: Choices) -> Kernel:
+        """Return the kernel with other choices left to its launches."""
+        return Kernel(self.fn, self.rule, choices)
+
+    def tune(self, grid: object, *args: object, **kwargs: object) -> Config:
+        """Time the configurations of `tl.autotune` on these arguments; keep and return the fastest.
+
+        Launches with such arguments use it from then on, in every process that shares the cache.
+        """
+        from tilewright.runtime.launch import tune
+
+        return tune(self, grid, args, kwargs)
+
     @cached_property
     def parameters(self) -> tuple[KernelParameter, ...]:
         """The parameters in order of declaration."""
@@ -106,7 +124,8 @@ class Kernel:
     @cached_property
     def references(self) -> Mapping[str, Capture]:
         """Every object that the kernel names, by dotted name such as `tl.exp`, in order."""
-        return MappingProxyType(_references(self))
+        with source.bounded_nesting(lambda: self.location):
+            return MappingProxyType(_references(self))
 
     @cached_property
     def captures(self) -> Mapping[str, Capture]:
@@ -138,7 +157,8 @@ class Kernel:
     @cached_property
     def fields(self) -> tuple[keys.Field, ...]:
         """The labelled fields that make the digest, for `keys.explain_difference`."""
-        return keys.kernel_fields(_key_sources(self.closure()))
+        with source.bounded_nesting(lambda: self.location):
+            return keys.kernel_fields(_key_sources(self.closure()))
 
     @cached_property
     def digest(self) -> str:

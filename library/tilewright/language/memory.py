@@ -11,7 +11,7 @@ from __future__ import annotations
 from tilewright.language.registry import operation, outside_kernel
 from tilewright.language.types import Operand, Tile, constexpr
 
-__all__ = ["load", "multiple_of", "store"]
+__all__ = ["load", "store"]
 
 
 @operation
@@ -19,27 +19,24 @@ def load(
     pointer: Tile,
     mask: Operand | None = None,
     other: Operand | None = None,
+    boundary_check: tuple[int | constexpr, ...] = (),
+    padding_option: str | constexpr = "",
     cache_modifier: str | constexpr = "",
     eviction_policy: str | constexpr = "",
+    volatile: bool | constexpr = False,
 ) -> Tile:
     """Return the elements at `pointer`, of its shape and element type.
 
     `mask` and `other` broadcast to the pointer's shape. Where `mask` (i1) is false the result is
     `other`, cast to the element type, or 0 without one. `cache_modifier` is "", ".ca", ".cg" or
     ".cv"; `eviction_policy` is "", "evict_first" or "evict_last". Both are hints and change no
-    value.
+    value. A `volatile` load reads memory each time that it runs, however often, because another
+    program may have written: what a loop waits for is loaded so.
+
+    A block pointer reads its window. Along the axes in `boundary_check` lanes outside the array are
+    masked, and give 0, or NaN with the `padding_option` "nan"; along others nothing is checked.
     """
     outside_kernel(load)
-
-
-@operation
-def multiple_of(x: Tile, divisor: int | constexpr) -> Tile:
-    """Return `x`, having promised that every element is a multiple of `divisor`, a power of two.
-
-    A pointer is a multiple in bytes: a promise of 16 lets loads and stores go by 16 bytes. The
-    interpreter checks the promise; on a device a broken one is undefined.
-    """
-    outside_kernel(multiple_of)
 
 
 @operation
@@ -47,6 +44,7 @@ def store(
     pointer: Tile,
     value: Operand,
     mask: Operand | None = None,
+    boundary_check: tuple[int | constexpr, ...] = (),
     cache_modifier: str | constexpr = "",
     eviction_policy: str | constexpr = "",
 ) -> None:
@@ -54,6 +52,7 @@ def store(
 
     `value` and `mask` broadcast to the pointer's shape. Two lanes that write one address leave one
     of the two values. `cache_modifier` is "", ".wb", ".cg", ".cs" or ".wt"; `eviction_policy` as
-    for `load`.
+    for `load`. A block pointer writes its window, along the axes in `boundary_check` only inside
+    the array.
     """
     outside_kernel(store)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ast
 import linecache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from types import FunctionType
 
@@ -27,7 +29,9 @@ def find_tree(function: FunctionType) -> ast.FunctionDef:
             "plain interactive session"
         )
         raise KernelSyntaxError(msg, (location_of_function(function),))
-    for tree in _functions("".join(lines), code.co_filename):
+    with bounded_nesting(lambda: location_of_function(function)):
+        trees = _functions("".join(lines), code.co_filename)
+    for tree in trees:
         if tree.name == code.co_name and first_line(tree) == code.co_firstlineno:
             if (
                 parameter_names(tree)
@@ -62,6 +66,23 @@ def location_of_node(node: ast.AST, *, file: str, function: str) -> SourceLocati
     return SourceLocation(
         file, line, start, _characters(text, getattr(node, "end_col_offset", 0)), function
     )
+
+
+@contextmanager
+def bounded_nesting(locate: Callable[[], SourceLocation]) -> Iterator[None]:
+    """Raise KernelSyntaxError with the user's line where an expression nests beyond Python's limit.
+
+    Long sums are no such thing: they are walked in loops. What comes here nests in another way.
+    """
+    try:
+        yield
+    except RecursionError:
+        msg = (
+            "this is nested too deeply to be compiled: assign parts of the expression to variables "
+            "(or move branches to kernels of their own)"
+        )
+        # The traceback of a thousand frames says nothing to the reader.
+        raise KernelSyntaxError(msg, (locate(),)) from None
 
 
 def parameter_names(tree: ast.FunctionDef) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class _Arithmetic:
         dtype: DType
         shape: tuple[int, ...]
 
-        def to(self, dtype: DType) -> Tile: ...
+        def to(self, dtype: DType, bitcast: bool = False) -> Tile: ...
         def __getitem__(self, index: object) -> Tile: ...
         def __add__(self, other: Operand) -> Tile: ...
         def __radd__(self, other: Operand) -> Tile: ...
@@ -111,6 +111,7 @@ class Tile(_Arithmetic):
       integer truncates and saturates, NaN gives 0; a cast to `tl.int1` is `!= 0`. Casts to 8-bit
       floats saturate: what is too large, infinities included, becomes the largest number (448 of
       `tl.float8e4nv`, 57344 of `tl.float8e5`); NaN stays NaN.
+    - `tile.to(dtype, bitcast=True)`: the same bits as a dtype of equal width.
     - `tile.dtype`, `tile.shape`: the element type and the extents, known at compile time.
     - `tile[:, None]`: a new axis of extent 1 at each `None`; `:` keeps an axis.
     """

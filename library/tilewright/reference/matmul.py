@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from tilewright.abi.dtypes import DType, float32, int32
+from tilewright.abi.dtypes import DType, bfloat16, int32
 from tilewright.abi.numpy_types import from_numpy
 from tilewright.errors import ArgumentError
 from tilewright.reference.elementwise import gelu
@@ -37,7 +37,7 @@ def matmul(
     `1 / (1 + exp(-x))`. f32 is multiplied as `input_precision` says ("ieee", "tf32", "tf32x3").
 
     8-bit integers are summed in i32, which wraps, and have no epilogue. Without `out_dtype` they
-    give i32, 8-bit floats f32, other floats their own dtype.
+    give i32, 8-bit floats bf16, other floats their own dtype.
     """
     dtypes = from_numpy(a.dtype), from_numpy(b.dtype)
     _check(a, b, dtypes)
@@ -56,7 +56,7 @@ def matmul(
         result = result * gate.astype(result.dtype)
     if residual is not None:
         result = result + residual.astype(result.dtype)
-    return rounded(result, out_dtype or (dtypes[0] if dtypes[0].has_arithmetic else float32))
+    return rounded(result, out_dtype or (dtypes[0] if dtypes[0].has_arithmetic else bfloat16))
 
 
 def _sigmoid(x: Array) -> Array:

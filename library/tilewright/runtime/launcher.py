@@ -53,9 +53,11 @@ _ARRAY_CODES: dict[str, int] = {
         "<f2": dtypes.float16,
         "<f4": dtypes.float32,
         "<f8": dtypes.float64,
-        # NumPy's name of ml_dtypes.bfloat16: two opaque bytes. Our own arrays say it, so it is read
-        # back.
+        # NumPy's names of what ml_dtypes adds; bfloat16 and float8_e4m3fn are opaque bytes. Our own
+        # arrays say them, so they are read back.
         "<V2": dtypes.bfloat16,
+        "<V1": dtypes.float8e4nv,
+        "<f1": dtypes.float8e5,
     }.items()
 }
 
@@ -75,6 +77,8 @@ _TORCH_NAMES = {
     "bfloat16": dtypes.bfloat16,
     "float32": dtypes.float32,
     "float64": dtypes.float64,
+    "float8_e4m3fn": dtypes.float8e4nv,
+    "float8_e5m2": dtypes.float8e5,
 }
 
 
@@ -107,9 +111,11 @@ def _scalar_code(kind: type, numpy: Any) -> int | None:
     if not issubclass(kind, numpy.generic) and module != "ml_dtypes":
         return None
     try:
-        return CODES[from_numpy(numpy.dtype(kind))]
+        dtype = from_numpy(numpy.dtype(kind))
     except (ArgumentError, TypeError):
         return None
+    # 8-bit floats come in arrays only: nothing computes with a scalar of them.
+    return CODES[dtype] if dtype.has_arithmetic else None
 
 
 def _torch_dtype_code(dtype: object) -> int:

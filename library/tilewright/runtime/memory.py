@@ -135,9 +135,8 @@ class DeviceArray(Buffer):
 
         host = np.empty(self.size_bytes, np.uint8)
         native.copy_to_host(self, host)
-        elements = host.view(to_numpy(self.dtype))
         byte_strides = tuple(stride * self.dtype.size_bytes for stride in self.strides)
-        return np.lib.stride_tricks.as_strided(elements, self.shape, byte_strides).copy()
+        return np.ndarray(self.shape, to_numpy(self.dtype), host, strides=byte_strides).copy()
 
     def copy_from(self, array: np.ndarray[Any, np.dtype[Any]]) -> None:
         """Overwrite this array, which must be row-major, with an array of its shape and dtype."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
 from math import prod
 from typing import Any, cast
 
@@ -11,11 +13,15 @@ import numpy as np
 
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32
 from tilewright.abi.numpy_types import from_numpy, to_numpy
+from tilewright.abi.signature import DIVISOR, INT31_MAX
 from tilewright.errors import ArgumentError
+from tilewright.language.kernel import Kernel
 from tilewright.runtime.memory import DeviceArray, as_device_array, empty
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 
 Array = np.ndarray[Any, np.dtype[Any]] | DeviceArray
+
+GRID_HEIGHT = 65535  # the highest grid that CUDA allows along axes 1 and 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +62,7 @@ def check_same_dtype(arrays: dict[str, Array]) -> None:
     if len(set(dtypes.values())) > 1:
         msg = f"arrays must have one dtype, got {', '.join(f'{n}: {d}' for n, d in dtypes.items())}"
         raise ArgumentError(msg)
-    sides = {name: isinstance(array, DeviceArray) for name, array in arrays.items()}
-    if len(set(sides.values())) > 1:
-        places = ", ".join(f"{n}: {'device' if d else 'host'}" for n, d in sides.items())
-        msg = f"arrays must all be on the host or all on the device, got {places}"
-        raise ArgumentError(msg)
+    check_same_side(arrays)
 
 
 def check_computed_in_f32(array: Array) -> None:
@@ -71,18 +73,48 @@ def check_computed_in_f32(array: Array) -> None:
         raise ArgumentError(msg)
 
 
-def output(out: object | None, shape: Shape, like: Array) -> Array:
-    """Return `out` after checking it, or a new array with the side and dtype of `like`."""
+def check_has_arithmetic(array: Array) -> None:
+    """Raise ArgumentError for elements that kernels do not compute with."""
+    dtype = dtype_of(array)
+    if not dtype.has_arithmetic:
+        msg = (
+            f"x has dtype {dtype}; 8-bit floats are only multiplied as matrices: convert them to "
+            "f16, which is exact"
+        )
+        raise ArgumentError(msg)
+
+
+def check_same_side(arrays: dict[str, Array]) -> None:
+    """Raise ArgumentError unless all arrays lie on the host, or all on the device."""
+    sides = {name: isinstance(array, DeviceArray) for name, array in arrays.items()}
+    if len(set(sides.values())) > 1:
+        places = ", ".join(f"{n}: {'device' if d else 'host'}" for n, d in sides.items())
+        msg = f"arrays must all be on the host or all on the device, got {places}"
+        raise ArgumentError(msg)
+
+
+def output(out: object | None, shape: Shape, like: Array, dtype: DType | None = None) -> Array:
+    """Return `out` after checking it, or a new array on the side of `like`.
+
+    Its dtype is that of `like`, or `dtype`. Raises ArgumentError when the shape, dtype or side of
+    `out` is another.
+    """
+    expected = dtype or dtype_of(like)
     if out is not None:
         array = as_array(out, name="out")
         if array.shape != shape:
             msg = f"out has shape {array.shape}, the result has {shape}"
             raise ArgumentError(msg)
-        check_same_dtype({"out": array, "input": like})
+        if dtype is None:
+            check_same_dtype({"out": array, "input": like})
+        elif dtype_of(array) != dtype:
+            msg = f"out has dtype {dtype_of(array)}, the result has {dtype}"
+            raise ArgumentError(msg)
+        check_same_side({"out": array, "input": like})
         return array
     if isinstance(like, DeviceArray):
-        return empty(shape, like.dtype, device=like.device)
-    return np.empty(shape, dtype=to_numpy(dtype_of(like)))
+        return empty(shape, expected, device=like.device)
+    return np.empty(shape, dtype=to_numpy(expected))
 
 
 def pieces(
@@ -111,3 +143,55 @@ def _view(operand: Operand, shape: Shape) -> Array:
     if isinstance(array, DeviceArray):
         return array.view(shape, strides)
     return np.lib.stride_tricks.as_strided(array, shape, [s * array.itemsize for s in strides])
+
+
+def batched(
+    shape: Shape, operands: tuple[Operand, ...], *, rank: int
+) -> Iterator[tuple[tuple[Array, ...], IndexSpace]]:
+    """Cut a batch into pieces of `rank` axes, none longer than a grid is high."""
+    for arrays, space in pieces(shape, operands, rank=rank):
+        if max(space.sizes) <= GRID_HEIGHT:
+            yield arrays, space
+            continue
+        views = [
+            _view(Operand(array, strides), space.sizes)
+            for array, strides in zip(arrays, space.strides, strict=True)
+        ]
+        for spans in product(*map(_spans, space.sizes)):
+            cut = tuple(cast("Array", view[spans]) for view in views)
+            sizes = tuple(span.stop - span.start for span in spans)
+            yield cut, IndexSpace(sizes, space.strides)
+
+
+def _spans(size: int) -> Iterator[slice]:
+    for start in range(0, size, GRID_HEIGHT):
+        yield slice(start, min(start + GRID_HEIGHT, size))
+
+
+def is_fast(kernel: Kernel, pointers: tuple[Array, ...], integers: tuple[int, ...]) -> bool:
+    """Return whether a launch with these pointers and integers takes the fast form.
+
+    For operations that bundle other configurations for it than for the general form.
+    """
+    return are_aligned(pointers) and fits_fast(kernel, len(pointers), integers)
+
+
+def are_aligned(arrays: Iterable[Array]) -> bool:
+    """Return whether every array begins at an address that the fast form needs."""
+    return all(_address(array) % DIVISOR == 0 for array in arrays)
+
+
+@lru_cache(maxsize=4096)
+def fits_fast(kernel: Kernel, pointers: int, integers: tuple[int, ...]) -> bool:
+    """Return whether these arguments, after so many pointers, allow the fast form."""
+    names = [p.name for p in kernel.parameters][pointers : pointers + len(integers)]
+    return all(
+        value == 1
+        if name in kernel.rule.unit
+        else abs(value) <= INT31_MAX and not (name in kernel.rule.divisible and value % DIVISOR)
+        for name, value in zip(names, integers, strict=True)
+    )
+
+
+def _address(array: Array) -> int:
+    return array.address if isinstance(array, DeviceArray) else array.ctypes.data

@@ -1,14 +1,26 @@
-"""Which configuration of a kernel serves which width; the bundle carries exactly these.
+"""Which configuration of a kernel serves which shape; the bundle carries exactly these.
 
-Chosen by timing on an H200: 16 elements a lane for rows of up to 1,024 columns and 32 for wider
-ones, the same for softmax, layer norm and reductions, 64 for the widest that one program holds; 8
-for elementwise tiles.
+Those of rows were chosen by timing on an H200: 16 elements a lane for rows of up to 1,024 columns,
+32 for wider ones, the same for softmax, layer norm and reductions, and 64 for the widest that one
+program holds; 8 for elementwise tiles.
 `prebuilt/signatures` declares the same configurations, and a test compares the two.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from tilewright.abi.dtypes import (
+    DType,
+    bfloat16,
+    float8e4nv,
+    float8e5,
+    float16,
+    float32,
+    float64,
+    int8,
+    uint8,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +72,121 @@ def rows_configuration(
 def elementwise_configuration(columns: int) -> Configuration:
     """Return the configuration for an inner axis of that extent."""
     return ELEMENTWISE_WIDE if columns > ELEMENTWISE_TALL.block_n * 4 else ELEMENTWISE_TALL
+
+
+@dataclass(frozen=True, slots=True)
+class DotConfiguration:
+    """Tile extents of a product, along M, N and K, with the warps and stages of its loop."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    num_warps: int
+    num_stages: int
+
+
+# Products of 16-bit floats, and of 8-bit floats, which are multiplied as such.
+MATMUL_16 = (
+    DotConfiguration(128, 128, 32, 4, 4),
+    DotConfiguration(64, 64, 64, 4, 4),
+    DotConfiguration(16, 128, 64, 4, 4),
+)
+MATMUL_8_FLOAT = (DotConfiguration(128, 128, 64, 8, 3),)
+MATMUL_FAST: dict[tuple[DType, str], tuple[DotConfiguration, ...]] = {
+    (float16, "ieee"): MATMUL_16,
+    (bfloat16, "ieee"): MATMUL_16,
+    (float8e4nv, "ieee"): MATMUL_8_FLOAT,
+    (float8e5, "ieee"): MATMUL_8_FLOAT,
+    (float32, "ieee"): (DotConfiguration(128, 128, 16, 8, 3), DotConfiguration(32, 64, 16, 4, 3)),
+    (float32, "tf32"): (DotConfiguration(128, 128, 32, 8, 3), DotConfiguration(32, 64, 32, 4, 3)),
+    (float32, "tf32x3"): (DotConfiguration(64, 128, 32, 8, 3),),
+    (float64, "ieee"): (DotConfiguration(64, 64, 16, 4, 3),),
+    (int8, "ieee"): (DotConfiguration(128, 128, 64, 4, 4), DotConfiguration(32, 64, 64, 4, 4)),
+    (uint8, "ieee"): (DotConfiguration(128, 128, 64, 4, 4),),
+}
+
+# What is not aligned is read element by element, by one tile, as large as a pointer of each allows.
+_UNALIGNED = DotConfiguration(128, 128, 32, 8, 2)
+_UNALIGNED_32 = DotConfiguration(128, 128, 16, 8, 2)
+MATMUL_GENERAL: dict[tuple[DType, str], DotConfiguration] = {
+    (float16, "ieee"): _UNALIGNED,
+    (bfloat16, "ieee"): _UNALIGNED,
+    (float8e4nv, "ieee"): _UNALIGNED,
+    (float8e5, "ieee"): _UNALIGNED,
+    (float32, "ieee"): _UNALIGNED_32,
+    (float32, "tf32"): _UNALIGNED_32,
+    (float32, "tf32x3"): _UNALIGNED_32,
+    (float64, "ieee"): DotConfiguration(64, 64, 16, 4, 2),
+    (int8, "ieee"): _UNALIGNED,
+    (uint8, "ieee"): _UNALIGNED,
+}
+
+# Programs that fill a GPU of today; tiles beyond them wait for the next wave.
+_WAVE = 128
+# Extent at which a tile's loads cost as much as its products: small tiles read more for each.
+_BALANCE = 64
+
+
+def matmul_configuration(
+    m: int, n: int, batch: int, dtype: DType, *, precision: str, fast: bool
+) -> DotConfiguration:
+    """Return the configuration for a product of `[m, n]` results, `fast` or of general form.
+
+    The one whose waves of tiles cost least, a tile costing its products and its loads.
+    """
+    if not fast:
+        return MATMUL_GENERAL[dtype, precision]
+
+    def cost(candidate: DotConfiguration) -> float:
+        block_m, block_n = candidate.block_m, candidate.block_n
+        waves = -(-(-(-m // block_m) * -(-n // block_n) * batch) // _WAVE)
+        return waves * (block_m * block_n + _BALANCE * (block_m + block_n))
+
+    return min(MATMUL_FAST[dtype, precision], key=cost)
+
+
+# Attention by the extent to which heads are padded: queries, keys and elements of a head.
+ATTENTION_16: dict[int, DotConfiguration] = {
+    16: DotConfiguration(64, 64, 16, 4, 3),
+    32: DotConfiguration(64, 64, 32, 4, 3),
+    64: DotConfiguration(64, 64, 64, 4, 3),
+    128: DotConfiguration(128, 64, 128, 8, 2),
+    256: DotConfiguration(64, 32, 256, 8, 2),
+}
+ATTENTION_16_GENERAL: dict[int, DotConfiguration] = {
+    16: DotConfiguration(64, 32, 16, 4, 2),
+    32: DotConfiguration(64, 32, 32, 4, 2),
+    64: DotConfiguration(64, 32, 64, 4, 2),
+    128: DotConfiguration(64, 32, 128, 8, 2),
+    256: DotConfiguration(32, 16, 256, 8, 2),
+}
+# The parts of f32 take twice the registers, which wider heads do not leave.
+ATTENTION_32: dict[int, DotConfiguration] = {
+    16: DotConfiguration(64, 32, 16, 4, 2),
+    32: DotConfiguration(64, 32, 32, 4, 2),
+    64: DotConfiguration(64, 32, 64, 8, 2),
+    128: DotConfiguration(32, 16, 128, 8, 2),
+}
+
+
+def attention_configuration(dim: int, dtype: DType, *, fast: bool) -> DotConfiguration:
+    """Return the configuration for heads of that extent, which the table must reach."""
+    table = ATTENTION_32 if dtype == float32 else ATTENTION_16 if fast else ATTENTION_16_GENERAL
+    return next(table[padded] for padded in table if dim <= padded)
+
+
+# Convolutions: pixels, filters, channels of one step.
+CONVOLUTION_16: tuple[DotConfiguration, ...] = (
+    DotConfiguration(128, 128, 32, 4, 4),
+    DotConfiguration(128, 64, 32, 4, 4),
+)
+CONVOLUTION_32: tuple[DotConfiguration, ...] = (DotConfiguration(128, 64, 32, 8, 3),)
+CONVOLUTION_GENERAL = DotConfiguration(128, 64, 32, 8, 2)
+
+
+def convolution_configuration(filters: int, dtype: DType, *, fast: bool) -> DotConfiguration:
+    """Return the configuration for so many filters of a group, `fast` or of general form."""
+    if not fast:
+        return CONVOLUTION_GENERAL
+    table = CONVOLUTION_32 if dtype == float32 else CONVOLUTION_16
+    return table[-1] if filters <= table[-1].block_n else table[0]

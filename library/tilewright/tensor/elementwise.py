@@ -10,10 +10,12 @@ from itertools import chain
 from tilewright.kernels import elementwise as kernels
 from tilewright.language.kernel import Kernel
 from tilewright.tensor.arrays import (
+    GRID_HEIGHT,
     Array,
     Operand,
     as_array,
     check_computed_in_f32,
+    check_has_arithmetic,
     check_same_dtype,
     output,
     pieces,
@@ -21,8 +23,6 @@ from tilewright.tensor.arrays import (
 )
 from tilewright.tensor.configurations import elementwise_configuration
 from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
-
-_GRID_HEIGHT = 65535  # the highest grid that CUDA allows along axes 1 and 2
 
 
 def add(x: object, y: object, *, out: object | None = None) -> Array:
@@ -48,6 +48,7 @@ def gelu(x: object, *, out: object | None = None) -> Array:
 def _binary(kernel: Kernel, x: object, y: object, out: object | None) -> Array:
     left, right = as_array(x, name="x"), as_array(y, name="y")
     check_same_dtype({"x": left, "y": right})
+    check_has_arithmetic(left)
     shape = broadcast_shape(left.shape, right.shape)
     result = output(out, shape, left)
     _launch(kernel, shape, (left, right, result))
@@ -71,7 +72,7 @@ def _launch(kernel: Kernel, shape: Shape, arrays: tuple[Array, ...]) -> None:
         rows = space.sizes[0] * space.sizes[1] * space.sizes[2]
         grid = (
             -(-space.sizes[3] // configuration.block_n),
-            min(-(-rows // configuration.block_m), _GRID_HEIGHT),
+            min(-(-rows // configuration.block_m), GRID_HEIGHT),
         )
         kernel[grid](
             *pointers,

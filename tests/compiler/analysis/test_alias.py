@@ -1,6 +1,12 @@
 from __future__ import annotations
 
-from tilewright_compiler.analysis.alias import arguments_of, pointer_roots, written_arguments
+from tilewright_compiler.analysis.alias import (
+    READING,
+    WRITING,
+    arguments_of,
+    pointer_roots,
+    written_arguments,
+)
 from tilewright_compiler.ir.core import Module
 from tilewright_compiler.ir.parser import parse_module
 
@@ -56,10 +62,10 @@ def test_loads_and_stores_are_found_in_regions_and_calls() -> None:
     module = parse_module(TEXT)
     roots = pointer_roots(module)
     body = module.kernel.body
-    assert arguments_of(module, body, "load", roots) == {"a", "b", "c", "d"}
-    assert arguments_of(module, body, "store", roots) == {"c", "d"}
+    assert arguments_of(module, body, READING, roots) == {"a", "b", "c", "d"}
+    assert arguments_of(module, body, WRITING, roots) == {"c", "d"}
     (loop,) = (operation for operation in body.operations if operation.name == "for")
-    assert arguments_of(module, loop.regions[0], "load", roots) == {"c"}
+    assert arguments_of(module, loop.regions[0], READING, roots) == {"c"}
 
 
 def test_written_arguments_are_in_signature_order() -> None:

@@ -256,7 +256,7 @@ def test_a_promise_makes_vectors_and_decides_low_bits() -> None:
 
 kernel @k(%x: ptr<bf16>, %n: i64) {
   %moved = addptr %x, %n : ptr<bf16>
-  %promised = multiple_of %moved {divisor = 16} : ptr<bf16>
+  %promised = multiple_of %moved {axis = 0, divisor = 16} : ptr<bf16>
   %base = splat %promised : tile<64xptr<bf16>>
   %lanes = arange {start = 0, end = 64} : tile<64xi32>
   %pointers = addptr %base, %lanes : tile<64xptr<bf16>>

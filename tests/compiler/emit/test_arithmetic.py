@@ -148,3 +148,48 @@ def test_bitcast_keeps_bits() -> None:
     np.testing.assert_array_equal(
         apply_emitted("bitcast", (values,), dtype=int32), values.view(np.int32)
     )
+
+
+@pytest.mark.parametrize("dtype", [int32, uint32, int64, uint64], ids=str)
+def test_the_upper_half_of_a_product(dtype: DType) -> None:
+    random = np.random.default_rng(5)
+    drawn = np.frombuffer(random.bytes(2 * 512 * dtype.size_bytes), to_numpy(dtype))
+    pairs = [np.concatenate([a, b]) for a, b in zip(_pairs(dtype), np.split(drawn, 2), strict=True)]
+    size = 1 << (len(pairs[0]) - 1).bit_length()
+    left, right = (np.resize(values, size) for values in pairs)
+    expected = [int(a) * int(b) >> dtype.bits for a, b in zip(left, right, strict=True)]
+    for got in (apply("mulhi", (left, right)), apply_emitted("mulhi", (left, right))):
+        assert got.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (float32, float16),
+        (float32, bfloat16),
+        (float64, float16),
+        (float64, bfloat16),
+        (float64, float32),
+    ],
+    ids=str,
+)
+def test_a_float_is_cut_off_towards_zero(source: DType, target: DType) -> None:
+    random = np.random.default_rng(9)
+    bits = np.frombuffer(random.bytes(900 * source.size_bytes), to_numpy(source))
+    near = random.standard_normal(900) * 10.0 ** random.uniform(-9, 6, 900)
+    with np.errstate(all="ignore"):
+        near = near.astype(to_numpy(source))
+    values = np.concatenate([_values(source), bits, near])
+    values = np.resize(values, 2048)
+    got = apply("truncate", (values,), dtype=target)
+    _assert_same(apply_emitted("truncate", (values,), dtype=target), got)
+    with np.errstate(all="ignore"):
+        wide = got.astype(np.float64)
+        beyond = np.nextafter(got, np.copysign(to_numpy(target).type(np.inf), got))
+        is_finite = np.isfinite(values)
+        np.testing.assert_array_equal(np.isnan(values), np.isnan(wide))
+        np.testing.assert_array_equal(np.isinf(values), np.isinf(wide))
+        magnitude = np.abs(values[is_finite].astype(np.float64))
+        assert (np.abs(wide[is_finite]) <= magnitude).all()
+        assert (np.abs(beyond.astype(np.float64))[is_finite] > magnitude).all()
+    np.testing.assert_array_equal(np.signbit(wide[is_finite]), np.signbit(values[is_finite]))

@@ -19,6 +19,7 @@ from tilewright_compiler.ir.parser import parse_module
 from tilewright_compiler.ir.types import PointerType, ScalarType, TileType
 from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.schedule.allocate_shared import allocate_shared
+from tilewright_compiler.schedule.insert_barriers import insert_barriers
 
 
 def _store_flat(builder: Builder, out: Value, value: Value, layout: LinearLayout) -> None:
@@ -145,7 +146,8 @@ _LANES = "#layout<128; r=; l=1,2,4,8,16; w=32,64>"
     ("offset", "barriers"), [(0, 4), (16, 2)], ids=["same place", "own places"]
 )
 def test_exchanges_in_a_loop_wait_for_each_other(offset: int, barriers: int, order: Order) -> None:
-    module = parse_module(_LOOPED.format(layout=_LANES, offset=offset, bytes=offset + 16))
+    text = _LOOPED.format(layout=_LANES, offset=offset, bytes=offset + 16)
+    module = insert_barriers(parse_module(text))
     out = np.zeros(1, np.int32)
     run = run_scheduled(module, [np.zeros(1, np.int32), out, 6], order=order)
     assert out[0] == sum(127 * 64 * i + 127 for i in range(6))

@@ -14,15 +14,17 @@ import numpy as np
 import pytest
 
 from helpers.emitted import apply_emitted
-from helpers.tile_operation import Array
+from helpers.tile_operation import Array, apply
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64
 from tilewright.abi.numpy_types import to_numpy
 
 _TRUTH: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
     "exp2": np.exp2,
+    "expm1": np.expm1,
     "log": np.log,
     "log2": np.log2,
+    "log1p": np.log1p,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "sin": np.sin,
@@ -109,3 +111,20 @@ def test_fdiv_is_within_two_units(dtype: DType) -> None:
     truth = left.astype(np.float64) / right.astype(np.float64)
     limit = 0.501 if dtype.bits == 16 else 2.0
     assert _errors_in_ulp(got, truth, dtype).max() <= limit
+
+
+@pytest.mark.parametrize("dtype", [float16, bfloat16, float32, float64], ids=str)
+@pytest.mark.parametrize("name", ["minnum", "maxnum"])
+def test_a_nan_is_passed_over(name: str, dtype: DType) -> None:
+    values = [np.nan, -0.0, 0.0, 1.0, -np.inf, np.inf, 2.5, -3.0]
+    left = np.repeat(values, 8).astype(to_numpy(dtype))
+    right = np.tile(values, 8).astype(to_numpy(dtype))
+    got = apply_emitted(name, (left, right))
+    expected = apply(name, (left, right))
+    bits = f"u{left.dtype.itemsize}"
+    is_nan = np.isnan(left.astype(np.float64)) & np.isnan(right.astype(np.float64))
+    np.testing.assert_array_equal(np.isnan(got.astype(np.float64)), is_nan)
+    np.testing.assert_array_equal(got[~is_nan].view(bits), expected[~is_nan].view(bits))
+    # +0 is above -0, and of a number and a NaN the number is taken.
+    assert np.signbit(expected[8 * 1 + 2].astype(np.float64)) == (name == "minnum")
+    assert expected[3] == expected[24] == 1

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from helpers import wrong_arrangements
 from helpers.kernel_source import load_kernel, signature_of
 from helpers.wrong_programs import PROGRAMS, WrongProgram
 from tilewright.abi.signature import ConstexprValue
-from tilewright.errors import CompileError, InternalCompilerError, KernelTypeError
+from tilewright.errors import (
+    CompileError,
+    InternalCompilerError,
+    KernelSyntaxError,
+    KernelTypeError,
+)
 from tilewright_compiler.frontend import operators
 from tilewright_compiler.frontend.lower import lower_kernel
 
@@ -27,7 +33,11 @@ def _error_of(directory: Path, text: str) -> CompileError:
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")  # Python's own word on `n is 3`
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "program",
+    [*PROGRAMS, *wrong_arrangements.PROGRAMS],
+    ids=lambda program: program.name.replace(" ", "-"),
+)
 def test_wrong_program_is_told_in_the_users_terms(program: WrongProgram, tmp_path: Path) -> None:
     error = _error_of(tmp_path, program.text)
     assert type(error) is program.error
@@ -56,6 +66,26 @@ def test_caret_counts_characters_not_bytes(tmp_path: Path) -> None:
     text = "@tl.kernel\ndef wrong(x, f):\n    größe = 1; y = x + f\n"
     location = _error_of(tmp_path, text).locations[0]
     assert text.split("\n")[2][location.column : location.end_column] == "x + f"
+
+
+def test_deep_nesting_is_told_without_a_traceback(tmp_path: Path) -> None:
+    text = f"@tl.kernel\ndef wrong(n):\n    a = 1\n    b = {'- ' * 950}n\n"
+    error = _error_of(tmp_path, text)
+    assert isinstance(error, KernelSyntaxError)
+    assert "nested too deeply" in error.message
+    assert error.locations[0].line == 4
+    assert error.__suppress_context__
+    with pytest.raises(KernelSyntaxError, match="nested too deeply"):
+        _ = load_kernel(tmp_path, text).digest
+
+
+@pytest.mark.parametrize("operator", [" + ", " and "])
+def test_sum_of_any_length_is_lowered(operator: str, tmp_path: Path) -> None:
+    text = f"@tl.kernel\ndef good(n):\n    a = {operator.join(['n'] * 2500)}\n"
+    kernel = load_kernel(tmp_path, text)
+    assert len(kernel.digest) == 64
+    module = lower_kernel(kernel, signature_of(kernel, PARAMETERS))
+    assert len(module.kernel.body.operations) >= 2500
 
 
 def test_calls_are_listed_from_the_inside_out(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tilewright_compiler.ir.ops.arithmetic import BINARY, PREDICATES
 from tilewright_compiler.ir.types import ScalarType
 
 COMPUTED = tuple(dtype for dtype in ALL if dtype.has_arithmetic)
-INTEGER_ONLY = ("and", "or", "xor", "shl", "shr")
+INTEGER_ONLY = ("mulhi", "and", "or", "xor", "shl", "shr")
 SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 65504.0, 65520.0, 3.3895e38, 1e-45]
 
 

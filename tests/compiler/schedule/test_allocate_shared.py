@@ -9,8 +9,10 @@ import pytest
 from tilewright.errors import KernelValueError
 from tilewright_compiler.ir.core import Module, Operation
 from tilewright_compiler.ir.parser import parse_module
+from tilewright_compiler.ir.types import SharedType
 from tilewright_compiler.layout.linear import LinearLayout
-from tilewright_compiler.schedule.allocate_shared import allocate_shared, scratch_bytes
+from tilewright_compiler.schedule.allocate_shared import allocate_shared
+from tilewright_compiler.schedule.scratch import scratch_bytes
 
 # A row of 256 over four warps: a reduction needs one partial of each warp.
 ROW = "#layout<1x256; r=1; l=2,4,8,16,32; w=64,128>"
@@ -123,3 +125,83 @@ def test_a_kernel_without_exchanges_needs_no_shared_memory() -> None:
     assert scheduled.attributes["shared_bytes"] == 0
     operations: list[Operation] = list(scheduled.kernel.body.walk())
     assert not any("shared_offset" in operation.attributes for operation in operations)
+
+
+SHARED = "#shared<16x64; 1,2,4,8,16,32,64,128,256,512>"
+TILE_BYTES = 16 * 64 * 4
+
+
+def alloc(name: str, slots: int | None = None, indent: str = "  ") -> str:
+    ring = "" if slots is None else f"{slots}*"
+    return f"{indent}%{name} = alloc_shared : shared<{ring}16x64xf32, {SHARED}>\n"
+
+
+def use(name: str, indent: str = "  ") -> str:
+    """A use that reads, as of a tile that is no slot."""
+    layout = "#layout<16x64; r=1,2,4; l=8,16,32,64,128; w=256,512>"
+    return f"{indent}%{name}_read = shared_load %{name} : tile<16x64xf32, {layout}>\n"
+
+
+def loop(body: str) -> str:
+    constants = "  %c0 = constant {value = 0} : i64\n  %c1 = constant {value = 1} : i64\n"
+    return constants + f"  for %c0, %n, %c1 (%i: i64) {{\n{body}    yield\n  }}\n"
+
+
+def places(body: str) -> dict[str, tuple[int, int]]:
+    """Return the bytes of each tile and each exchange by the name of its result."""
+    return {
+        operation.results[0].name: (start, start + _bytes(operation))
+        for operation in allocate_shared(module(body)).kernel.body.walk()
+        if (start := operation.attributes.get("shared_offset")) is not None
+    }
+
+
+def _bytes(operation: Operation) -> int:
+    type_ = operation.results[0].type
+    return type_.size_bytes if isinstance(type_, SharedType) else scratch_bytes(operation)
+
+
+def test_tiles_that_live_at_once_lie_apart_and_others_share() -> None:
+    found = places(alloc("a") + alloc("b") + use("a") + use("b") + alloc("d") + use("d"))
+    assert found == {"a": (0, TILE_BYTES), "b": (TILE_BYTES, 2 * TILE_BYTES), "d": found["a"]}
+
+
+def test_what_a_loop_uses_lives_to_its_end() -> None:
+    found = places(alloc("a") + loop(use("a", "    ") + alloc("b", indent="    ") + use("b")))
+    assert not overlap(found["a"], found["b"])
+
+
+def test_an_exchange_behind_the_last_use_takes_the_place_of_the_ring() -> None:
+    slot = f"    %s = shared_slot %a, %z {{position = 0}} : shared<16x64xf32, {SHARED}>\n"
+    body = "  %z = constant {value = 0} : i32\n" + zeros() + alloc("a", 3)
+    found = places(body + loop(slot + use("s", "    ") + reduce("r", "    ")) + reduce("e"))
+    assert found["a"] == (0, 3 * TILE_BYTES)
+    assert found["r"][0] == found["a"][1]
+    assert found["e"][1] <= found["r"][0]
+
+
+def test_a_ring_beyond_the_limit_says_by_how_much() -> None:
+    text = alloc("a", 20) + alloc("b", 6)
+    uses = "".join(
+        f"  %s{name} = shared_slot %{name}, %z {{position = 0}} : shared<16x64xf32, {SHARED}>\n"
+        for name in "ab"
+    )
+    body = "  %z = constant {value = 0} : i32\n" + text + uses
+    message = (
+        r"a ring of 6 stages of a tile of shape \(16, 64\) of f32 needs 24576 bytes of shared "
+        r"memory beside 81920 in use, 5120 more than the 101376 that every GPU has"
+    )
+    with pytest.raises(KernelValueError, match=message):
+        allocate_shared(module(body))
+
+
+def test_tiles_begin_where_the_banks_do() -> None:
+    small = (
+        alloc("s")
+        .replace("16x64xf32", "16xf32")
+        .replace("16x64; 1,2,4,8,16,32,64,128,256,512", "16; 1,2,4,8")
+    )
+    layout = "#layout<16; r=; l=1,2,4,8,0; w=0,0>"
+    read = f"  %s_read = shared_load %s : tile<16xf32, {layout}>\n"
+    found = places(small + small.replace("%s", "%t") + read + read.replace("%s", "%t"))
+    assert [start for start, _ in found.values()] == [0, 128]

@@ -32,6 +32,59 @@ def tile(name: str, layout: str | None, shape: str = "32x4") -> str:
 REDUCE = '  %s = reduce %a {{axis = {axis}, kind = "sum"{more}}} : tile<{extent}xf32, {layout}>\n'
 
 
+# An m16n8k16 of one warp of four; the others repeat it.
+DOT = {
+    "a": "tile<16x16xf16, #layout<16x16; r=1,128,8; l=2,4,16,32,64; w=0,0>>",
+    "b": "tile<16x8xf16, #layout<16x8; r=8,64; l=16,32,1,2,4; w=0,0>>",
+    "acc": "tile<16x8xf32, #layout<16x8; r=1,64; l=2,4,8,16,32; w=0,0>>",
+    "attributes": ', atom = "mma.m16n8k16", warps = (1, 1)',
+}
+IN_SHARED = "shared<16x8xf16, #shared<16x8; 1,2,4,8,16,32,64>>"
+
+
+def dot(**changes: str) -> str:
+    """Return a dot of zeros, with parts of DOT replaced."""
+    parts = {**DOT, **changes}
+    b = f"splat %h : {parts['b']}"
+    if parts["b"].startswith("shared"):
+        b = f"alloc_shared {parts.get('place', '{shared_offset = 0}')} : {parts['b']}"
+    return f"""  %h = constant {{value = 0.0}} : f16
+  %a = splat %h : {parts["a"]}
+  %b = {b}
+  %c = splat %zero : {parts["acc"]}
+  %d = dot %a, %b, %c {{precision = "ieee"{parts["attributes"]}}} : {parts["acc"]}
+"""
+
+
+def test_a_dot_takes_operands_from_registers_and_shared_memory() -> None:
+    check(dot())
+    check(dot(b=IN_SHARED), attributes="attributes {shared_bytes = 256}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"attributes": ""}, "has no atom and warps"),
+        (
+            {"a": "tile<16x16xf16, #layout<16x16; r=1,128,16; l=2,4,8,32,64; w=0,0>>"},
+            "a has layout",
+        ),
+        ({"b": "tile<16x8xf16, #layout<16x8; r=1,64; l=16,32,8,2,4; w=0,0>>"}, "b has layout"),
+        ({"acc": "tile<16x8xf32, #layout<16x8; r=1,8; l=2,4,64,16,32; w=0,0>>"}, "acc has layout"),
+        ({"b": IN_SHARED.replace("<16", "<2*16", 1)}, "b is a ring"),
+        ({"b": IN_SHARED, "place": ""}, "has no shared_offset"),
+        (
+            {"b": IN_SHARED, "place": "{shared_offset = 400}"},
+            "beyond the module's 512 shared bytes",
+        ),
+    ],
+    ids=["no atom", "a", "b", "acc", "ring", "no offset", "no bytes"],
+)
+def test_violations_of_a_dot_are_named(changes: dict[str, str], complaint: str) -> None:
+    with pytest.raises(InternalCompilerError, match=complaint):
+        check(dot(**changes), attributes="attributes {shared_bytes = 512}")
+
+
 def test_a_consistent_kernel_passes() -> None:
     layout = "#layout<32; r=; l=1,2,4,8,16; w=0,0>"
     check(
@@ -100,3 +153,46 @@ def test_a_consistent_kernel_passes() -> None:
 def test_violations_are_named(body: str, complaint: str) -> None:
     with pytest.raises(InternalCompilerError, match=complaint):
         check(body)
+
+
+_TILE = "shared<32x4xf32, #shared<32x4; 1,2,4,8,16,32,64>>"
+
+
+def _single(name: str, offset: int) -> str:
+    return f"  %{name} = alloc_shared {{shared_offset = {offset}}} : {_TILE}\n"
+
+
+def test_tiles_that_do_not_live_at_once_may_share_memory() -> None:
+    body = tile("t", ROWS)
+    for name in ("a", "b"):
+        body += _single(name, 0) + f"  shared_store %t, %{name}\n"
+    check(body, "attributes {shared_bytes = 512}")
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (
+            tile("t", ROWS)
+            + _single("a", 0)
+            + _single("b", 256)
+            + "  shared_store %t, %b\n  shared_store %t, %a\n",
+            "shares memory with alloc_shared",
+        ),
+        (
+            _single("a", 0) + "  %c = constant {value = true} : i1\n"
+            f"  %b = if %c : {_TILE} {{\n  yield %a\n  }} else {{\n  yield %a\n  }}\n",
+            "is carried",
+        ),
+        (
+            "  %g = async_commit : token\n  %c = constant {value = true} : i1\n"
+            "  %0 = if %c : token {\n  yield %g\n  } else {\n  yield %g\n  }\n"
+            "  async_wait %0 {pending = 0}\n  %d = convert_layout %g : token\n",
+            "a token is waited for",
+        ),
+    ],
+    ids=["overlap", "carried tile", "token elsewhere"],
+)
+def test_memory_and_tokens_that_are_not_plain_are_refused(body: str, complaint: str) -> None:
+    with pytest.raises(InternalCompilerError, match=complaint):
+        check(body, "attributes {shared_bytes = 1024}")

@@ -84,11 +84,12 @@ def test_tf32_rounds_the_operands_away_from_zero() -> None:
         matmul(a, one, input_precision="high")
 
 
-def test_eight_bit_floats_give_f32_and_saturate_when_asked_for() -> None:
+def test_eight_bit_floats_give_bf16_and_saturate_when_asked_for() -> None:
     a = np.array([[448, 0.5]], E4M3)
-    found = matmul(a, np.array([[448], [1]], ml_dtypes.float8_e5m2))
-    assert found.dtype == np.float32
-    assert found.item() == 448 * 448 + 0.5
+    b = np.array([[448], [1]], ml_dtypes.float8_e5m2)
+    assert matmul(a, b, out_dtype=float32).item() == 448 * 448 + 0.5
+    assert matmul(a, b).dtype == BF16
+    assert float(matmul(a, b)[0, 0]) == 448 * 448
     assert matmul(a, a.T, out_dtype=float8e4nv).astype(np.float32).item() == 448
     assert matmul(a, -a.T, out_dtype=float16).item() == -math.inf
 

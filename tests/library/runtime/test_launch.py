@@ -73,6 +73,19 @@ def test_scalars_round_as_numpy_rounds(code: int) -> None:
         assert native.scalar_bits(float(exact), code) == expected, value
 
 
+def test_eight_bit_floats_come_in_arrays_and_not_as_scalars(run: Run) -> None:
+    done = run("""
+arrays8 = arrays(dtype=dtypes.float8e4nv)
+refused(errors.ResolveError, lambda: add[1](*arrays8, 64, BLOCK=64))
+call = lambda: add[1](*arrays(), ml_dtypes.float8_e4m3fn(1), BLOCK=64)
+refused(errors.ArgumentError, call)
+""")
+    unknown, scalar = done.output.splitlines()
+    assert unknown.startswith("ResolveError")
+    assert scalar.startswith("ArgumentError")
+    assert "float8_e4m3fn" in scalar
+
+
 def test_nan_stays_nan_in_every_width(run: Run) -> None:
     done = run("""
 (out,) = arrays(1)

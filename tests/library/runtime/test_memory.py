@@ -7,7 +7,8 @@ from helpers.launches import Run
 
 def test_arrays_go_to_the_device_and_back(run: Run) -> None:
     run("""
-for dtype in (np.float32, np.float16, np.int8, np.uint64, np.bool_, ml_dtypes.bfloat16):
+for dtype in (np.float32, np.float16, np.int8, np.uint64, np.bool_, ml_dtypes.bfloat16,
+              ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
     for shape in ((), (1,), (0,), (3, 0, 2), (5, 7), (2, 3, 4)):
         host = (np.arange(np.prod(shape, dtype=int)).reshape(shape) % 100).astype(dtype)
         array = memory.from_numpy(host)
@@ -63,8 +64,24 @@ def foreign(array):
     return type("Foreign", (), {"__cuda_array_interface__": array.__cuda_array_interface__})()
 view = memory.as_device_array(foreign(array[:, ::2]))
 assert (view.shape, view.strides, view.dtype) == ((3, 2), (4, 2), dtypes.float16)
-bf16 = memory.empty(4, dtypes.bfloat16)
-assert memory.as_device_array(foreign(bf16)).dtype == dtypes.bfloat16
+for dtype in (dtypes.bfloat16, dtypes.float8e4nv, dtypes.float8e5):
+    assert memory.as_device_array(foreign(memory.empty(4, dtype))).dtype == dtype
+""")
+
+
+def test_every_dtype_goes_through_dlpack(run: Run) -> None:
+    run("""
+class Foreign:
+    def __init__(self, array):
+        self.array = array
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+    def __dlpack__(self, *, stream=None):
+        return self.array.__dlpack__(stream=stream)
+for dtype in dtypes.ALL:
+    array = memory.empty((3, 4), dtype)
+    view = memory.as_device_array(Foreign(array))
+    assert (view.dtype, view.shape, view.address) == (dtype, (3, 4), array.address)
 """)
 
 

@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 import tomllib
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tilewright.abi.dtypes import DType, bfloat16, float16, float32
+from tilewright.abi.signature import Pointer
 from tilewright.tensor.configurations import (
+    ATTENTION_16,
+    ATTENTION_16_GENERAL,
+    ATTENTION_32,
+    CONVOLUTION_16,
+    CONVOLUTION_32,
+    CONVOLUTION_GENERAL,
     ELEMENTWISE_TALL,
     ELEMENTWISE_WIDE,
     LONG_ROWS,
     LONG_ROWS_UNALIGNED,
+    MATMUL_FAST,
+    MATMUL_GENERAL,
     ROWS,
     ROWS_LOOPED,
     TILES,
     Configuration,
+    DotConfiguration,
+    attention_configuration,
+    convolution_configuration,
     elementwise_configuration,
+    matmul_configuration,
     rows_configuration,
 )
+from tilewright.tensor.matmul import RESULTS
+from tilewright_release.checkout import Checkout
+from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
-SIGNATURES = Path(__file__).parents[3] / "prebuilt" / "signatures"
+ROOT = Path(__file__).parents[3]
+SIGNATURES = ROOT / "prebuilt" / "signatures"
 ELEMENTWISE = (ELEMENTWISE_WIDE, ELEMENTWISE_TALL)
 EXPECTED: dict[str, dict[str, tuple[Configuration, ...]]] = {
     "elementwise": {
@@ -82,3 +103,91 @@ def test_a_tile_holds_the_rows_it_is_chosen_for(table: tuple[Configuration, ...]
 def test_short_inner_axes_get_tall_tiles() -> None:
     assert elementwise_configuration(3) == ELEMENTWISE_TALL
     assert elementwise_configuration(100_000) == ELEMENTWISE_WIDE
+
+
+@cache
+def products(family: str) -> list[DeclaredEntry]:
+    """Read the entries of a family that multiplies tiles."""
+    return read_signature_file(Checkout(ROOT).signatures / f"{family}.toml", root=ROOT)
+
+
+def tiles_of(entry: DeclaredEntry) -> DotConfiguration:
+    values: Mapping[str, Any] = entry.signature.constexprs
+    depth = values.get("BLOCK_K", values.get("BLOCK_D", 0))
+    signature = entry.signature
+    return DotConfiguration(
+        values["BLOCK_M"], values["BLOCK_N"], depth, signature.num_warps, signature.num_stages
+    )
+
+
+def dtypes_of(entry: DeclaredEntry, *names: str) -> tuple[DType, ...]:
+    parameters = dict(entry.signature.parameters)
+    return tuple(parameter.dtype for n in names if isinstance(parameter := parameters[n], Pointer))
+
+
+def precision_of(entry: DeclaredEntry) -> str:
+    return str(entry.signature.constexprs.get("PRECISION", "ieee"))
+
+
+def test_products_are_declared_in_every_form_that_is_chosen() -> None:
+    declared_forms: dict[Any, set[tuple[Any, DotConfiguration]]] = defaultdict(set)
+    for entry in products("matmul"):
+        values, signature = entry.signature.constexprs, entry.signature
+        key = (*dtypes_of(entry, "a", "c"), precision_of(entry), signature.specialization)
+        declared_forms[key].add(((values["A_UNIT"], values["B_UNIT"]), tiles_of(entry)))
+    units = [("k", "n"), ("k", "k"), ("m", "n"), ("m", "k")]
+    expected: dict[Any, set[tuple[Any, DotConfiguration]]] = {}
+    for (dtype, precision), table in MATMUL_FAST.items():
+        for result in RESULTS[dtype]:
+            general = MATMUL_GENERAL[dtype, precision]
+            key = (dtype, result, precision)
+            expected[*key, "fast"] = {(unit, tiles) for unit in units for tiles in table}
+            expected[*key, "general"] = {(unit, general) for unit in (*units, ("any", "any"))}
+    assert declared_forms == expected
+
+
+def test_every_tile_of_a_product_is_the_best_for_some_shape() -> None:
+    extents = (1, 16, 64, 128, 300, 1024, 4096)
+    for (dtype, precision), table in MATMUL_FAST.items():
+        chosen = {
+            matmul_configuration(m, n, 1, dtype, precision=precision, fast=True)
+            for m in extents
+            for n in extents
+        }
+        assert chosen == set(table), (dtype, precision)
+
+
+def test_attention_is_declared_as_it_is_chosen() -> None:
+    declared_tiles: dict[Any, set[DotConfiguration]] = defaultdict(set)
+    for entry in products("attention"):
+        (dtype,) = dtypes_of(entry, "q")
+        key = (dtype, precision_of(entry), entry.signature.specialization)
+        declared_tiles[key].add(tiles_of(entry))
+    assert declared_tiles == {
+        **{(t, "ieee", "fast"): set(ATTENTION_16.values()) for t in (float16, bfloat16)},
+        **{(t, "ieee", "general"): set(ATTENTION_16_GENERAL.values()) for t in (float16, bfloat16)},
+        **{
+            (float32, precision, form): set(ATTENTION_32.values())
+            for precision in ("tf32x3", "tf32")
+            for form in ("fast", "general")
+        },
+    }
+    for fast in (True, False):
+        assert attention_configuration(33, float16, fast=fast).block_k == 64
+        assert attention_configuration(128, float32, fast=fast).block_k == 128
+
+
+def test_convolutions_are_declared_as_they_are_chosen() -> None:
+    declared_tiles: dict[Any, set[DotConfiguration]] = defaultdict(set)
+    for entry in products("convolution"):
+        form = (entry.signature.specialization, entry.signature.constexprs["CHANNELS_LAST"])
+        declared_tiles[*dtypes_of(entry, "x"), precision_of(entry), *form].add(tiles_of(entry))
+    tables = {(t, "ieee"): CONVOLUTION_16 for t in (float16, bfloat16)}
+    tables |= {(float32, precision): CONVOLUTION_32 for precision in ("ieee", "tf32")}
+    expected = {}
+    for key, table in tables.items():
+        expected[*key, "fast", True] = set(table)
+        expected[*key, "general", True] = expected[*key, "general", False] = {CONVOLUTION_GENERAL}
+    assert declared_tiles == expected
+    assert convolution_configuration(64, float16, fast=True).block_n == 64
+    assert convolution_configuration(65, float16, fast=True).block_n == 128

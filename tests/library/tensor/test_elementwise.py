@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -132,6 +133,12 @@ def test_special_values(side: str) -> None:
 def test_operands_of_two_dtypes_are_refused() -> None:
     with pytest.raises(ArgumentError, match=r"one dtype, got x: f32, y: f16"):
         elementwise.add(np.zeros(3, np.float32), np.zeros(3, np.float16))
+
+
+def test_sums_of_eight_bit_floats_are_refused() -> None:
+    x = np.zeros(3, ml_dtypes.float8_e5m2)
+    with pytest.raises(ArgumentError, match=r"x has dtype f8e5m2; .* convert them to f16"):
+        elementwise.add(x, x)
 
 
 def test_an_output_of_the_wrong_shape_is_refused() -> None:

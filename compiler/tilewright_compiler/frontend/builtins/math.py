@@ -6,19 +6,28 @@ import math
 from collections.abc import Callable
 
 import tilewright.language as tl
-from tilewright.abi.dtypes import float32, int1
+from tilewright.abi.dtypes import float32, int1, uint32, uint64
 from tilewright.errors import KernelTypeError
 from tilewright_compiler.frontend import convert, operators
+from tilewright_compiler.frontend.builtins import arguments, reduce, types
 from tilewright_compiler.frontend.builtins.registry import Stub, implements
 from tilewright_compiler.frontend.infer_types import (
     chosen_dtype,
     common_dtype,
     common_shape,
 )
-from tilewright_compiler.frontend.operands import Constant, Number, Operand, describe, is_number
+from tilewright_compiler.frontend.operands import (
+    NONE,
+    Constant,
+    Number,
+    Operand,
+    TupleOperand,
+    describe,
+    is_number,
+)
 from tilewright_compiler.frontend.scope import Scope
 from tilewright_compiler.ir.core import Value
-from tilewright_compiler.ir.types import element_dtype
+from tilewright_compiler.ir.types import element_dtype, shape_of
 
 
 def _implement_unary(stub: Stub) -> Callable[[Scope, Operand], Operand]:
@@ -36,7 +45,9 @@ def _implement_unary(stub: Stub) -> Callable[[Scope, Operand], Operand]:
 exp = _implement_unary(tl.exp)
 exp2 = _implement_unary(tl.exp2)
 log = _implement_unary(tl.log)
+expm1 = _implement_unary(tl.expm1)
 log2 = _implement_unary(tl.log2)
+log1p = _implement_unary(tl.log1p)
 sqrt = _implement_unary(tl.sqrt)
 rsqrt = _implement_unary(tl.rsqrt)
 sin = _implement_unary(tl.sin)
@@ -61,6 +72,35 @@ def sigmoid(scope: Scope, x: Operand) -> Operand:
     result = where(scope, is_positive, scale, operators.binary(scope, "*", decay, scale))
     assert isinstance(result, Value)
     return convert.cast(scope, result, dtype if dtype.is_float else float32)
+
+
+@implements(tl.sqrt_rn)
+def sqrt_rn(scope: Scope, x: Operand) -> Operand:
+    """Build the square root, which is exact anyway."""
+    return sqrt(scope, x)
+
+
+@implements(
+    tl.softmax, refused={"keep_dims": "the result has the shape of `x` in any case, leave it out"}
+)
+def softmax(scope: Scope, x: Operand, dim: Operand, ieee_rounding: Operand) -> Operand:
+    """Build the softmax along an axis of a tile; 16-bit floats in f32."""
+    value = arguments.tile(x, "`x` of tl.softmax")
+    axis = arguments.axis(dim, len(shape_of(value.type)), "`dim` of tl.softmax")
+    is_exact = arguments.flag(ieee_rounding, "`ieee_rounding` of tl.softmax")
+    dtype = common_dtype((value,), "tl.softmax")
+    wide = dtype if dtype.is_float and dtype.bits > 16 else float32
+    number = convert.as_number(scope, value, wide, "tl.softmax")
+    keep = Constant(True)
+    no = Constant(False)
+    largest = reduce.max(scope, number, Constant(axis), no, no, keep)
+    powers = exp(scope, operators.binary(scope, "-", number, largest))
+    total = reduce.sum(scope, powers, Constant(axis), keep, NONE)
+    quotient = operators.binary(scope, "/", powers, total)
+    if not is_exact:
+        quotient = fdiv(scope, powers, total)
+    assert isinstance(quotient, Value)
+    return convert.cast(scope, quotient, dtype if dtype.is_float else float32)
 
 
 @implements(tl.abs)
@@ -92,22 +132,76 @@ def fdiv(scope: Scope, x: Operand, y: Operand) -> Operand:
     )
 
 
+@implements(tl.div_rn)
+def div_rn(scope: Scope, x: Operand, y: Operand) -> Operand:
+    """Build the correctly rounded float quotient."""
+    common_dtype((x, y), "tl.div_rn")
+    return operators.binary(scope, "/", x, y)
+
+
+@implements(tl.umulhi)
+def umulhi(scope: Scope, x: Operand, y: Operand) -> Operand:
+    """Build the upper half of an unsigned product."""
+    dtype = common_dtype((x, y), "tl.umulhi")
+    if not dtype.is_integer or dtype.bits < 32:
+        msg = (
+            f"tl.umulhi multiplies 32- or 64-bit integers, got {describe(x)} and {describe(y)}; "
+            "cast with .to(tl.uint32)"
+        )
+        raise KernelTypeError(msg)
+    unsigned = uint64 if dtype.bits == 64 else uint32
+    # Between integers of one width a cast keeps the bits.
+    result = operators.elementwise(scope, "mulhi", (x, y), unsigned, "tl.umulhi")
+    return convert.cast(scope, result, dtype)
+
+
 @implements(tl.maximum)
-def maximum(scope: Scope, x: Operand, y: Operand) -> Operand:
-    """Build the larger of two, NaN if either is."""
-    return extremum(scope, "max", x, y, "tl.maximum")
+def maximum(scope: Scope, x: Operand, y: Operand, propagate_nan: Operand) -> Operand:
+    """Build the larger of two; a NaN of either is the result or passed over."""
+    return _extremum(scope, "max", x, y, propagate_nan, "tl.maximum")
 
 
 @implements(tl.minimum)
-def minimum(scope: Scope, x: Operand, y: Operand) -> Operand:
-    """Build the smaller of two, NaN if either is."""
-    return extremum(scope, "min", x, y, "tl.minimum")
+def minimum(scope: Scope, x: Operand, y: Operand, propagate_nan: Operand) -> Operand:
+    """Build the smaller of two; a NaN of either is the result or passed over."""
+    return _extremum(scope, "min", x, y, propagate_nan, "tl.minimum")
 
 
 @implements(tl.clamp)
-def clamp(scope: Scope, x: Operand, low: Operand, high: Operand) -> Operand:
-    """Build `minimum(maximum(x, low), high)`."""
-    return extremum(scope, "min", extremum(scope, "max", x, low, "tl.clamp"), high, "tl.clamp")
+def clamp(scope: Scope, x: Operand, min: Operand, max: Operand, propagate_nan: Operand) -> Operand:
+    """Build `minimum(maximum(x, min), max)`."""
+    raised = _extremum(scope, "max", x, min, propagate_nan, "tl.clamp")
+    return _extremum(scope, "min", raised, max, propagate_nan, "tl.clamp")
+
+
+@implements(tl.cast)
+def cast(
+    scope: Scope, x: Operand, dtype: Operand, bitcast: Operand, fp_downcast_rounding: Operand
+) -> Operand:
+    """Build `x.to(...)`."""
+    return types.cast(scope, x, dtype, bitcast, fp_downcast_rounding, "tl.cast")
+
+
+@implements(tl.swizzle2d)
+def swizzle2d(
+    scope: Scope, i: Operand, j: Operand, size_i: Operand, size_j: Operand, size_g: Operand
+) -> Operand:
+    """Build the place of a program when rows are walked in groups."""
+
+    def of(symbol: str, left: Operand, right: Operand) -> Operand:
+        return operators.binary(scope, symbol, left, right)
+
+    for operand in (i, j, size_i, size_j, size_g):
+        dtype = common_dtype((operand,), "tl.swizzle2d")
+        if not dtype.is_integer:
+            msg = f"tl.swizzle2d takes integers, got {describe(operand)}"
+            raise KernelTypeError(msg)
+    place = of("+", of("*", i, size_j), j)
+    group = of("*", size_g, size_j)
+    first = of("*", of("//", place, group), size_g)
+    rows = extremum(scope, "min", of("-", size_i, first), size_g, "tl.swizzle2d")
+    within = of("%", place, group)
+    return TupleOperand((of("+", first, of("%", within, rows)), of("//", within, rows)))
 
 
 @implements(tl.where)
@@ -129,6 +223,17 @@ def where(scope: Scope, condition: Operand, x: Operand, y: Operand) -> Operand:
         for operand, element in ((condition, int1), (x, dtype), (y, dtype))
     ]
     return scope.builder.value("select", values, values[1].type)
+
+
+def _extremum(
+    scope: Scope, name: str, x: Operand, y: Operand, propagate_nan: Operand, what: str
+) -> Operand:
+    if arguments.flag(propagate_nan, f"`propagate_nan` of {what}"):
+        return extremum(scope, name, x, y, what)
+    dtype = common_dtype((x, y), what)
+    if not dtype.is_float:
+        return extremum(scope, name, x, y, what)
+    return operators.elementwise(scope, f"{name}num", (x, y), dtype, what)
 
 
 def extremum(scope: Scope, name: str, x: Operand, y: Operand, what: str) -> Operand:

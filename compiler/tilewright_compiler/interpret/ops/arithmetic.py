@@ -33,6 +33,10 @@ def _cast(operation: Operation, operands: Operands, _batch: Batch) -> Array:
     return numerics.cast(operands[0], source, element_dtype(operation.result.type))
 
 
+def _truncate(operation: Operation, operands: Operands, _batch: Batch) -> Array:
+    return numerics.truncate(operands[0], element_dtype(operation.result.type))
+
+
 def _bitcast(operation: Operation, operands: Operands, _batch: Batch) -> Array:
     return operands[0].view(to_numpy(element_dtype(operation.result.type)))
 
@@ -50,6 +54,7 @@ COMPUTE: dict[str, Compute] = {
     "cmp": _cmp,
     "select": _select,
     "cast": _cast,
+    "truncate": _truncate,
     "bitcast": _bitcast,
     "neg": _neg,
     "abs": _abs,

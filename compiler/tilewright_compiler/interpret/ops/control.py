@@ -123,5 +123,9 @@ def _restricted(env: Environment, positions: Array) -> Environment:
     return {value: take(array, positions) for value, array in env.items()}
 
 
-COMPUTE: dict[str, Compute] = {"convert_layout": _convert_layout}
+def _barrier(_operation: Operation, _operands: Operands, _batch: Batch) -> None:
+    """Do nothing: whole tiles are computed one after the other."""
+
+
+COMPUTE: dict[str, Compute] = {"convert_layout": _convert_layout, "barrier": _barrier}
 CONTROL: dict[str, Control] = {"for": _for, "while": _while, "if": _if, "call": _call}

@@ -20,6 +20,11 @@ def _fma(operation: Operation, operands: Operands, _batch: Batch) -> Array:
     return numerics.fma(left, right, addend, element_dtype(operation.result.type))
 
 
+def _extremum(operation: Operation, operands: Operands, _batch: Batch) -> Array:
+    left, right = operands
+    return numerics.binary(operation.name, left, right, element_dtype(operation.result.type))
+
+
 def _fdiv(operation: Operation, operands: Operands, _batch: Batch) -> Array:
     left, right = operands
     return numerics.binary("div", left, right, element_dtype(operation.result.type))
@@ -27,6 +32,8 @@ def _fdiv(operation: Operation, operands: Operands, _batch: Batch) -> Array:
 
 COMPUTE: dict[str, Compute] = {
     **dict.fromkeys(UNARY, _unary),
+    "minnum": _extremum,
+    "maxnum": _extremum,
     "fma": _fma,
     "fdiv": _fdiv,
 }

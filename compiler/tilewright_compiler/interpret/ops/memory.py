@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.errors import InterpreterError
 from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.memory import Access
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.ops.form import Compute, Operands
 from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.ir.types import PointerType, element_dtype, element_type
+from tilewright_compiler.ir.types import element_dtype
 
 
 def _access(operation: Operation, batch: Batch) -> Access:
@@ -35,24 +34,6 @@ def _address(_operation: Operation, operands: Operands, _batch: Batch) -> Array:
     return operands[0].astype(np.int64)
 
 
-def _multiple_of(operation: Operation, operands: Operands, batch: Batch) -> Array:
-    (value,) = operands
-    divisor: int = operation.attributes["divisor"]
-    # A power of two divides what its bits, unsigned or not, end in zeros.
-    broken = (value & value.dtype.type(divisor - 1)) != 0
-    if broken.any():
-        what = (
-            "address" if isinstance(element_type(operation.result.type), PointerType) else "value"
-        )
-        where = f"\n  at {operation.location.render()}" if operation.location else ""
-        msg = (
-            f"kernel {batch.kernel!r}: tl.multiple_of promises multiples of {divisor}, but the "
-            f"{what} {value[broken][0]} is none{where}"
-        )
-        raise InterpreterError(msg)
-    return value
-
-
 def _load(operation: Operation, operands: Operands, batch: Batch) -> Array:
     pointer, mask, other, *_ = (*operands, None, None)
     assert pointer is not None
@@ -68,7 +49,6 @@ def _store(operation: Operation, operands: Operands, batch: Batch) -> None:
 COMPUTE: dict[str, Compute] = {
     "addptr": _addptr,
     "address": _address,
-    "multiple_of": _multiple_of,
     "load": _load,
     "store": _store,
 }

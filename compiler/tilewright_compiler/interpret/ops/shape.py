@@ -54,6 +54,11 @@ def _transpose(operation: Operation, operands: Operands, _batch: Batch) -> Array
     return operands[0].transpose(0, *(axis + 1 for axis in order))
 
 
+def _flip(operation: Operation, operands: Operands, _batch: Batch) -> Array:
+    result: Array = np.flip(operands[0], operation.attributes["axis"] + 1)
+    return result
+
+
 COMPUTE: dict[str, Compute] = {
     "program_id": _program_id,
     "num_programs": _num_programs,
@@ -64,4 +69,5 @@ COMPUTE: dict[str, Compute] = {
     "broadcast": _broadcast,
     "reshape": _reshape,
     "transpose": _transpose,
+    "flip": _flip,
 }

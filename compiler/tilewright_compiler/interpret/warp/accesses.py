@@ -8,7 +8,8 @@ from types import MappingProxyType
 import numpy as np
 
 from tilewright_compiler.interpret.numerics import Array
-from tilewright_compiler.interpret.warp.moves import Compute, Exchange, from_bytes, to_bytes
+from tilewright_compiler.interpret.warp.fragments import read_fragment, to_bytes, write_fragment
+from tilewright_compiler.interpret.warp.moves import Compute, Exchange
 from tilewright_compiler.interpret.warp.places import elements, offsets, owned, threads
 from tilewright_compiler.interpret.warp.state import (
     Meeting,
@@ -18,6 +19,8 @@ from tilewright_compiler.interpret.warp.state import (
     Warp,
     layout_of,
 )
+from tilewright_compiler.interpret.warp.traces import SEVERAL
+from tilewright_compiler.interpret.warp.vectors import check_copy, check_vectors
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.types import SharedType, TileType
 
@@ -25,9 +28,17 @@ from tilewright_compiler.ir.types import SharedType, TileType
 def _load(warp: Warp, operation: Operation) -> Array:
     pointer, *rest = (warp.array(value) for value in operation.operands)
     mask, other = (*rest, None, None)[:2]
+    check_vectors(warp, operation, pointer, mask)
     access = warp.global_access(operation, "load")
     loaded = warp.program.batch.memory.load(pointer, mask, other, access=access)
     loaded = np.broadcast_to(loaded, pointer.shape)
+    where = _where(pointer, mask)
+    warp.program.traces.load(
+        pointer[where],
+        _threads(warp, pointer.shape)[where],
+        size_bytes=access.dtype.size_bytes,
+        access=warp.access(operation, operation),
+    )
     warp.agree(operation, loaded)
     return loaded
 
@@ -35,6 +46,7 @@ def _load(warp: Warp, operation: Operation) -> Array:
 def _store(warp: Warp, operation: Operation) -> None:
     pointer, value, *rest = (warp.array(value) for value in operation.operands)
     mask = rest[0] if rest else None
+    check_vectors(warp, operation, pointer, mask)
     type_ = operation.operands[0].type
     if isinstance(type_, TileType):
         owner = owned(layout_of(type_), warp.index)
@@ -43,6 +55,13 @@ def _store(warp: Warp, operation: Operation) -> None:
         return
     access = warp.global_access(operation, "store")
     warp.program.batch.memory.store(pointer, value, mask, access=access)
+    where = _where(pointer, mask)
+    warp.program.traces.store(
+        pointer[where],
+        _threads(warp, pointer.shape)[where],
+        np.broadcast_to(value, pointer.shape)[where],
+        access=warp.access(operation, operation),
+    )
 
 
 def _alloc_shared(warp: Warp, operation: Operation) -> SharedTile:
@@ -50,6 +69,7 @@ def _alloc_shared(warp: Warp, operation: Operation) -> SharedTile:
     assert isinstance(type_, SharedType), "the verifier checks types"
     if start is None:
         raise warp.error(operation, f"{type_} has no shared_offset")
+    warp.phases.pop(operation, None)  # in another turn of an outer loop, its slots start anew
     return SharedTile(type_, start, operation)
 
 
@@ -105,15 +125,8 @@ def _shared_transpose(warp: Warp, operation: Operation) -> SharedTile:
 
 def _shared_load(warp: Warp, operation: Operation) -> Array:
     warp.copies.let_some_arrive()
-    (operand,) = operation.operands
-    tile, layout = warp.shared(operand), layout_of(operation.result.type)
-    stored = warp.program.shared.read(
-        places(tile, elements(layout, warp.index)),
-        threads(warp.index),
-        tile.type.dtype.size_bytes,
-        access=warp.access(operation, tile.allocation),
-    )
-    result = from_bytes(stored, operation.result.type)
+    tile, layout = warp.shared(operation.operands[0]), layout_of(operation.result.type)
+    result = read_fragment(warp, operation, tile, layout)
     warp.agree(operation, result)
     return result
 
@@ -121,34 +134,41 @@ def _shared_load(warp: Warp, operation: Operation) -> Array:
 def _shared_store(warp: Warp, operation: Operation) -> None:
     warp.copies.let_some_arrive()
     value, target = operation.operands
-    tile, layout = warp.shared(target), layout_of(value.type)
-    warp.program.shared.write(
-        places(tile, elements(layout, warp.index)),
-        to_bytes(warp.array(value)),
-        threads(warp.index),
-        access=warp.access(operation, tile.allocation),
-    )
+    layout = layout_of(value.type)
+    write_fragment(warp, operation, warp.shared(target), layout, warp.array(value))
 
 
 def _async_copy(warp: Warp, operation: Operation) -> None:
     warp.copies.let_some_arrive()
     tile, layout = warp.shared(operation.operands[1]), layout_of(operation.operands[0].type)
-    owner = owned(layout, warp.index)
+    check_copy(warp, operation, tile)
+    owner, size = owned(layout, warp.index), tile.type.dtype.size_bytes
     if not owner.any():
         return
-    pointer = warp.array(operation.operands[0])[owner]
-    mask = warp.array(operation.operands[2])[owner] if len(operation.operands) > 2 else None
+    pointers = warp.array(operation.operands[0])
+    masks = warp.array(operation.operands[2]) if len(operation.operands) > 2 else None
+    check_vectors(warp, operation, pointers, masks)
+    pointer, mask = pointers[owner], None if masks is None else masks[owner]
     memory, access = warp.program.batch.memory, warp.global_access(operation, "async_copy")
 
     def fetch() -> Array:
         loaded = memory.load(pointer, mask, None, access=access)
         return to_bytes(np.broadcast_to(loaded, pointer.shape))
 
+    here = warp.access(operation, operation)
+    senders = np.broadcast_to(threads(warp.index), owner.shape)[owner]
+    where = _where(pointer, mask)
+    end = warp.program.traces.start_copy(
+        pointer[where], senders[where], size_bytes=size, access=here
+    )
+    # Where threads hold replicas, each of them copies: nobody alone has waited for the bytes.
+    is_alone = not (layout.free.lane or layout.free.warp)
     copy = warp.program.shared.start(
-        places(tile, elements(layout, warp.index)[owner]),
-        np.broadcast_to(threads(warp.index), owner.shape)[owner],
-        tile.type.dtype.size_bytes,
+        tile.start + offsets(tile.type.layout)[elements(layout, warp.index)[owner]] * size,
+        senders if is_alone else np.array(SEVERAL),
+        size,
         fetch=fetch,
+        end=end,
         access=warp.access(operation, tile.allocation),
     )
     warp.copies.start(copy)
@@ -177,10 +197,15 @@ def _barrier(warp: Warp, operation: Operation) -> Generator[Meeting, None, None]
     yield Meeting(operation, warp.turns[operation])
 
 
-def places(tile: SharedTile, flat: Array) -> Array:
-    """Return the byte at which elements of a shared tile start."""
-    result: Array = tile.start + offsets(tile.type.layout)[flat] * tile.type.dtype.size_bytes
-    return result
+def _where(pointer: Array, mask: Array | None) -> Array:
+    """Return which places access memory."""
+    return np.broadcast_to(np.array(True) if mask is None else mask, pointer.shape)
+
+
+def _threads(warp: Warp, shape: tuple[int, ...]) -> Array:
+    """Return the thread of each place of a tile; a scalar is accessed by the first of the warp."""
+    numbers = threads(warp.index)
+    return np.broadcast_to(numbers if len(shape) == 2 else numbers[0], shape)
 
 
 COMPUTE: Mapping[str, Compute] = MappingProxyType(

@@ -2,9 +2,7 @@
 
 A warp takes the rows of a and the columns of b that its part needs from its own fragments, or from
 shared memory. That the fragments are those of the instruction is the layouts' matter
-(`layout.atoms`): they must be exactly the ones that the dot's `atom` and `warps` ask for. Each of
-the lanes may read any byte of an operand in shared memory, since the lanes of a warp load a matrix
-together.
+(`layout.atoms`): they must be exactly the ones that the dot's `atom` and `warps` ask for.
 """
 
 from __future__ import annotations
@@ -17,11 +15,10 @@ import numpy as np
 
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.ops import COMPUTE as TILE_COMPUTE
-from tilewright_compiler.interpret.warp.accesses import places
-from tilewright_compiler.interpret.warp.moves import Compute, from_bytes
+from tilewright_compiler.interpret.warp.fragments import read_fragment
+from tilewright_compiler.interpret.warp.moves import Compute
 from tilewright_compiler.interpret.warp.places import elements
-from tilewright_compiler.interpret.warp.shared_memory import SEVERAL
-from tilewright_compiler.interpret.warp.state import SharedTile, Warp, layout_of
+from tilewright_compiler.interpret.warp.state import SharedTile, Warp
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.ir.types import TileType, shape_of
 from tilewright_compiler.layout.atoms import ATOMS, DotLayouts, dot_layouts
@@ -37,9 +34,9 @@ def _dot(warp: Warp, operation: Operation) -> Array:
             raise warp.error(operation, f"an operand is {value.type}, the dot takes {layout}")
     rows, columns = _part(layouts.acc, warp.index)
     depth = np.arange(shape_of(a.type)[1])
-    left = _operand(warp, operation, a, rows[:, None] * depth.size + depth)
+    left = _operand(warp, operation, a, layouts.a, rows[:, None] * depth.size + depth)
     width = shape_of(b.type)[1]
-    right = _operand(warp, operation, b, depth[:, None] * width + columns)
+    right = _operand(warp, operation, b, layouts.b, depth[:, None] * width + columns)
     held = elements(layouts.acc, warp.index)
     inside = np.searchsorted(rows, held // width), np.searchsorted(columns, held % width)
     before = np.empty((rows.size, columns.size), warp.array(acc).dtype)
@@ -74,24 +71,22 @@ def _part(acc: LinearLayout, warp: int) -> tuple[Array, Array]:
     return np.unique(held // width), np.unique(held % width)
 
 
-def _operand(warp: Warp, operation: Operation, value: Value, wanted: Array) -> Array:
+def _operand(
+    warp: Warp, operation: Operation, value: Value, layout: LinearLayout, wanted: Array
+) -> Array:
     """Return the elements of an operand at flat indices `wanted`."""
     held = warp.held[value]
-    if isinstance(held, SharedTile):
-        stored = warp.program.shared.read(
-            places(held, wanted),
-            np.array(SEVERAL),
-            held.type.dtype.size_bytes,
-            access=warp.access(operation, held.allocation),
-        )
-        return from_bytes(stored, held.type)
-    layout, fragment = layout_of(value.type), warp.array(value)
+    fragment = (
+        read_fragment(warp, operation, held, layout)
+        if isinstance(held, SharedTile)
+        else warp.array(value)
+    )
     tile = np.zeros(layout.size, fragment.dtype)
     is_held = np.zeros(layout.size, np.bool_)
     own = elements(layout, warp.index)
     tile[own], is_held[own] = fragment, True
     if not is_held[wanted].all():
-        raise warp.error(operation, f"the warp holds no part of {value.type} that its rows need")
+        raise warp.error(operation, f"the warp holds no part of {layout} that its sums need")
     return tile[wanted]
 
 

@@ -1,4 +1,4 @@
-"""Tiles from nothing, changes of shape, and the plans of `layout.convert` and `layout.reduce`.
+"""Tiles from nothing, changes of shape, and the plans of `layout.convert`, `flip` and `reduce`.
 
 This executes what the docstrings of the plans say, for one warp. Plans that go through shared
 memory write their part, pause until all warps have, and read.
@@ -12,22 +12,17 @@ from typing import assert_never
 
 import numpy as np
 
-from tilewright.abi.numpy_types import to_numpy
 from tilewright_compiler.interpret import numerics
 from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.ops import hints
+from tilewright_compiler.interpret.warp.fragments import from_bytes, to_bytes, vector_offsets
 from tilewright_compiler.interpret.warp.places import elements, images, threads
 from tilewright_compiler.interpret.warp.state import Held, Meeting, Warp, layout_of
-from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.ir.types import (
-    PointerType,
-    TileType,
-    Type,
-    element_bytes,
-    element_dtype,
-    element_type,
-)
-from tilewright_compiler.layout import gf2
+from tilewright_compiler.ir.core import Operation, Value
+from tilewright_compiler.ir.ops.reduction import COMBINE
+from tilewright_compiler.ir.types import TileType, Type, element_bytes, element_dtype
 from tilewright_compiler.layout.convert import (
+    Conversion,
     Identity,
     LaneSelect,
     RegisterMove,
@@ -36,14 +31,13 @@ from tilewright_compiler.layout.convert import (
     plan_conversion,
     register_sources,
 )
+from tilewright_compiler.layout.flip import plan_flip
 from tilewright_compiler.layout.linear import NUM_LANES, LinearLayout
 from tilewright_compiler.layout.reduce import combine_order, plan_reduce
-from tilewright_compiler.layout.shared import SharedAccess, SharedExchange
+from tilewright_compiler.layout.shared import SharedExchange
 
 Compute = Callable[[Warp, Operation], Held | None]
 Exchange = Callable[[Warp, Operation], Generator[Meeting, None, Held | None]]
-
-_COMBINE = {"sum": "add", "max": "max", "min": "min"}
 
 
 def _arange(warp: Warp, operation: Operation) -> Array:
@@ -74,9 +68,22 @@ def _broadcast(warp: Warp, operation: Operation) -> Array:
 
 def _convert_layout(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]:
     (operand,) = operation.operands
-    values = warp.array(operand)
     source, target = _layouts(operation)
     plan = plan_conversion(source, target, size_bytes=element_bytes(operand.type))
+    return (yield from _carried_out(warp, operation, plan))
+
+
+def _flip(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]:
+    type_ = operation.result.type
+    axis: int = operation.attributes["axis"]
+    plan = plan_flip(layout_of(type_), axis, size_bytes=element_bytes(type_))
+    return (yield from _carried_out(warp, operation, plan))
+
+
+def _carried_out(
+    warp: Warp, operation: Operation, plan: Conversion
+) -> Generator[Meeting, None, Array]:
+    values = warp.array(operation.operands[0])
     match plan:
         case Identity():
             result = values
@@ -102,7 +109,7 @@ def _reduce(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]
     )
     if isinstance(result_type, TileType) and layout_of(result_type) != plan.result:
         raise warp.error(operation, f"the result has layout {plan.result}")
-    name = _COMBINE[operation.attributes["kind"]]
+    name = COMBINE[operation.attributes["kind"]]
 
     def combine(left: Array, right: Array) -> Array:
         return numerics.binary(name, left, right, dtype)
@@ -114,31 +121,7 @@ def _reduce(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]
         exchange = plan.across_warps.exchange
         gathered = yield from _through_shared(warp, operation, partial, exchange)
         partial = _combined(gathered, plan.across_warps.groups, combine)
-    if isinstance(result_type, TileType):
-        warp.agree(operation, partial)
-        return partial
-    bits = np.ascontiguousarray(partial).view(f"u{partial.dtype.itemsize}")
-    if (bits != bits[0]).any():
-        raise warp.error(operation, "lanes have different results")
-    scalar: Array = partial[0]
-    warp.agree(operation, scalar)
-    return scalar
-
-
-def to_bytes(values: Array) -> Array:
-    """Return the bytes of each value, along a new last axis."""
-    return np.ascontiguousarray(values)[..., None].view(np.uint8)
-
-
-def from_bytes(stored: Array, type_: Type) -> Array:
-    """Return the values of the elements of a type; the last axis of `stored` is the bytes of one.
-
-    A pointer is its address.
-    """
-    is_pointer = isinstance(element_type(type_), PointerType)
-    dtype = np.dtype(np.int64) if is_pointer else to_numpy(element_dtype(type_))
-    result: Array = np.ascontiguousarray(stored).view(dtype)[..., 0]
-    return result
+    return as_result(warp, operation, operation.result, partial)
 
 
 def _layouts(operation: Operation) -> tuple[LinearLayout, LinearLayout]:
@@ -171,33 +154,61 @@ def _selected(values: Array, step: LaneSelect) -> Array:
 def _through_shared(
     warp: Warp, operation: Operation, values: Array, plan: SharedExchange
 ) -> Generator[Meeting, None, Array]:
-    start = operation.attributes.get("shared_offset")
+    start = scratch_start(warp, operation, plan.scratch_bytes)
+    write_exchange(warp, operation, plan, values, start=start)
+    yield Meeting(operation, warp.turns[operation])
+    return read_exchange(warp, operation, plan, operation.operands[0].type, start=start)
+
+
+def scratch_start(warp: Warp, operation: Operation, size: int) -> int:
+    """Return where the operation's scratch starts; raises ScheduleError if it has none."""
+    start: int | None = operation.attributes.get("shared_offset")
     if start is None:
-        raise warp.error(operation, f"needs {plan.scratch_bytes} bytes and has no shared_offset")
-    memory, by = warp.program.shared, threads(warp.index)
-    access = warp.access(operation, operation)
-    places, registers = _exchange_places(warp, plan.write)
-    stored = to_bytes(values[:, registers])
-    memory.write(start + places * plan.size_bytes, stored, by, access=access)
-    yield Meeting(operation, access.turn)
-    places, registers = _exchange_places(warp, plan.read)
-    read = memory.read(start + places * plan.size_bytes, by, plan.size_bytes, access=access)
+        raise warp.error(operation, f"needs {size} bytes and has no shared_offset")
+    return start
+
+
+def write_exchange(
+    warp: Warp, operation: Operation, plan: SharedExchange, values: Array, *, start: int
+) -> None:
+    """Write the warp's part of an exchange, [lanes, registers]."""
+    places, registers = vector_offsets(plan.write, warp.index)
+    warp.program.shared.write(
+        start + places * plan.size_bytes,
+        to_bytes(values[:, registers]),
+        threads(warp.index),
+        access=warp.access(operation, operation),
+    )
+
+
+def read_exchange(
+    warp: Warp, operation: Operation, plan: SharedExchange, type_: Type, *, start: int
+) -> Array:
+    """Return the warp's part of what went through an exchange, elements of a type."""
+    places, registers = vector_offsets(plan.read, warp.index)
+    read = warp.program.shared.read(
+        start + places * plan.size_bytes,
+        threads(warp.index),
+        plan.size_bytes,
+        access=warp.access(operation, operation),
+    )
+    values = from_bytes(read, type_)
     result = np.empty((NUM_LANES, len(registers)), values.dtype)
-    result[:, registers] = from_bytes(read, operation.operands[0].type)
+    result[:, registers] = values
     return result
 
 
-def _exchange_places(warp: Warp, access: SharedAccess) -> tuple[Array, list[int]]:
-    """Return the offsets of all elements that the lanes reach, [lanes, n], and their registers."""
-    base = images(access.lane) ^ gf2.apply(access.warp, warp.index)
-    columns = []
-    registers: list[int] = []
-    for group in access.groups:
-        start = base ^ group.offset
-        assert not (start % access.vector).any(), "plans keep vectors aligned"
-        columns += [start + index for index in range(access.vector)]
-        registers += group.registers
-    return np.stack(columns, axis=1), registers
+def as_result(warp: Warp, operation: Operation, result: Value, values: Array) -> Array:
+    """Return a result from [lanes, registers]: a scalar's lanes are one. Replicas must agree."""
+    if isinstance(result.type, TileType):
+        warp.agree(operation, values, result=result)
+        return values
+    bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
+    if (bits != bits[0]).any():
+        raise warp.error(operation, "lanes have different results")
+    scalar: Array = values[0]
+    warp.agree(operation, scalar, result=result)
+    return scalar
 
 
 def _combined(
@@ -211,8 +222,14 @@ def _combined(
     return current[0]
 
 
+def _promise(warp: Warp, operation: Operation) -> Array | None:
+    """Return the value: who runs tile IR has checked the promise, here its runs are scattered."""
+    return warp.array(operation.operands[0]) if operation.results else None
+
+
 COMPUTE: Mapping[str, Compute] = MappingProxyType(
     {
+        **dict.fromkeys(hints.COMPUTE, _promise),
         "arange": _arange,
         "splat": _splat,
         "expand_dims": _reshape,
@@ -222,5 +239,5 @@ COMPUTE: Mapping[str, Compute] = MappingProxyType(
     }
 )
 EXCHANGES: Mapping[str, Exchange] = MappingProxyType(
-    {"convert_layout": _convert_layout, "reduce": _reduce}
+    {"convert_layout": _convert_layout, "flip": _flip, "reduce": _reduce}
 )

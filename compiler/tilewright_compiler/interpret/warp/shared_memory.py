@@ -1,11 +1,8 @@
-"""Shared memory of one program, byte for byte, and who touched which byte since the last barrier.
+"""Shared memory of one program, byte for byte, with the traces of who touched what.
 
-All warps pass a barrier together, so two accesses are ordered if they are of one thread or a
-barrier lies between them: it is enough to know for each byte who wrote and who read it in the
-present *epoch*, the time since the last barrier. What an asynchronous copy writes belongs to nobody
-until the thread that started it has waited for it; from then on it is a write of that thread. A
-pair of accesses that is not ordered is an error whatever their values, in whatever order the
-checker happens to run them.
+What an asynchronous copy writes belongs to nobody until the thread that started it has waited for
+it; from then on it is a write of that thread. Two accesses that are not ordered (`traces`) are an
+error whatever their values, in whatever order the checker happens to run them.
 
 Memory starts as 0xFF, NaN in every float type. Bytes that nothing wrote, or that another allocation
 wrote last, may not be read.
@@ -21,60 +18,32 @@ import numpy as np
 
 from tilewright.errors import ScheduleError
 from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.warp.traces import (
+    NOBODY,
+    SEVERAL,
+    Access,
+    Trace,
+    access_text,
+    placed,
+    thread_text,
+)
 from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.layout.linear import NUM_LANES
 
-# Stands for the thread where several threads access a byte at once, or it is not known which.
-SEVERAL = -1
-_NOBODY = -2
 _POISON = 0xFF
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """One execution of an operation by all warps, which reaches `allocation` in shared memory.
-
-    `allocation` is the operation that owns the memory: an `alloc_shared`, or one with scratch.
-    """
-
-    operation: Operation
-    turn: int
-    allocation: Operation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
-    """Bytes on their way to shared memory: [n] units, the threads that sent them, their source."""
+    """Bytes on their way to shared memory: [n] units, the threads that sent them, their source.
+
+    `end` is called when a wait has covered the copy.
+    """
 
     units: Array
     threads: Array
     fetch: Callable[[], Array]
+    end: Callable[[], None]
     access: Access
-
-
-@dataclass(frozen=True, slots=True)
-class _Trace:
-    """For each unit of memory, the last access of a kind: its epoch, thread, and number."""
-
-    epoch: Array
-    thread: Array
-    access: Array
-
-    @classmethod
-    def empty(cls, size: int) -> _Trace:
-        return cls(np.full(size, -1), np.full(size, _NOBODY), np.full(size, -1))
-
-    def others(self, units: Array, threads: Array, epoch: int) -> Array:
-        """Return which units another thread accessed in this epoch."""
-        unlike = (self.thread[units] != threads) | (threads == SEVERAL)
-        result: Array = (self.epoch[units] == epoch) & unlike
-        return result
-
-    def record(self, units: Array, threads: Array, epoch: int, access: int) -> None:
-        self.epoch[units], self.access[units] = epoch, access
-        self.thread[units] = threads
-        repeated = self.thread[units] != threads
-        self.thread[units[repeated]] = SEVERAL
 
 
 class SharedMemory:
@@ -89,10 +58,10 @@ class SharedMemory:
         self._where = where
         size = size_bytes // granule
         self._units = np.full(size * granule, _POISON, np.uint8).view(f"u{granule}")
-        self._wrote, self._read = _Trace.empty(size), _Trace.empty(size)
+        self._wrote, self._read = Trace.empty(size), Trace.empty(size)
         self._owner = np.full(size, -1)
         self._flight = np.full(size, -1)
-        self._flight_thread = np.full(size, _NOBODY)
+        self._flight_thread = np.full(size, NOBODY)
         self._epoch = 0
         self._accesses: list[Access] = []
         self._numbers: dict[tuple[Operation, int], int] = {}
@@ -146,6 +115,28 @@ class SharedMemory:
         self._wrote.thread[units[shared]] = SEVERAL
         self._owner[units] = self._allocation(access)
 
+    def add(self, starts: Array, values: Array, threads: Array, *, access: Access) -> None:
+        """Add integers `values` [n] to those at `starts` [n], one at a time: atomically.
+
+        Threads of one access meet without a race.
+        """
+        size_bytes = values.dtype.itemsize
+        units, by = self._spread(starts, threads, size_bytes, access)
+        number = self._number(access)
+        self._refuse_in_flight(units, by, access)
+        own = (self._wrote.access[units] == number) & (self._wrote.epoch[units] == self._epoch)
+        racing = self._wrote.others(units, by, self._epoch) & ~own
+        if racing.any():
+            self._race(units, by, racing, access, self._wrote)
+        self._refuse_readers(units, by, access)
+        foreign = self._owner[units] != self._allocation(access)
+        if foreign.any():
+            self._refuse_foreign(units, by, foreign, access)
+        elements = self._units.view(values.dtype)
+        np.add.at(elements, starts // size_bytes, values)
+        self._wrote.record(units, by, self._epoch, number)
+        self._wrote.thread[units[own]] = SEVERAL
+
     def start(
         self,
         starts: Array,
@@ -153,6 +144,7 @@ class SharedMemory:
         size_bytes: int,
         *,
         fetch: Callable[[], Array],
+        end: Callable[[], None],
         access: Access,
     ) -> Copy:
         """Start copying what `fetch` gives, [..., size_bytes]; the bytes are in flight from here
@@ -167,7 +159,7 @@ class SharedMemory:
         self._flight[units], self._flight_thread[units] = self._number(access), by
         if np.unique(units).size != units.size:
             self._fail(units, by, np.ones(units.shape, np.bool_), access, "copies to a place twice")
-        return Copy(units, by, fetch, access)
+        return Copy(units, by, fetch, end, access)
 
     def deliver(self, copy: Copy, fetched: Array) -> None:
         """Let the bytes arrive. Nobody may look yet."""
@@ -175,6 +167,7 @@ class SharedMemory:
 
     def complete(self, copy: Copy) -> None:
         """Make delivered bytes visible to the threads that sent them."""
+        copy.end()
         self._flight[copy.units] = -1
         self._wrote.record(copy.units, copy.threads, self._epoch, self._number(copy.access))
         self._owner[copy.units] = self._allocation(copy.access)
@@ -189,8 +182,10 @@ class SharedMemory:
         threads_of_units = np.broadcast_to(by, units.shape).ravel()
         units = units.ravel()
         if (starts % size_bytes).any():
-            msg = f"{self._text(access)}: an element is not at a multiple of its {size_bytes} bytes"
-            raise ScheduleError(self._placed(msg, access))
+            msg = (
+                f"{access_text(access)}: an element is not at a multiple of its {size_bytes} bytes"
+            )
+            raise ScheduleError(placed(self._where, msg, access))
         outside = (units < 0) | (units >= self._units.size)
         if outside.any():
             what = f"reaches beyond the {self._units.nbytes} bytes of shared memory"
@@ -213,8 +208,8 @@ class SharedMemory:
             return
         first = units[int(in_flight.argmax())]
         copy = self._accesses[int(self._flight[first])]
-        sender = _thread_text(int(self._flight_thread[first]))
-        what = f"finds {self._text(copy)} by {sender} still under way: no wait covers it"
+        sender = thread_text(int(self._flight_thread[first]))
+        what = f"finds {access_text(copy)} by {sender} still under way: no wait covers it"
         self._fail(units, threads, in_flight, access, what, copy)
 
     def _refuse_readers(self, units: Array, threads: Array, access: Access) -> None:
@@ -229,17 +224,17 @@ class SharedMemory:
         if last < 0:
             self._fail(units, threads, foreign, access, "reads what nothing wrote")
         writer = self._accesses[last]
-        what = f"reads what {self._text(writer)} wrote to another allocation at the same place"
+        what = f"reads what {access_text(writer)} wrote to another allocation at the same place"
         self._fail(units, threads, foreign, access, what, writer)
 
     def _race(
-        self, units: Array, threads: Array, racing: Array, access: Access, trace: _Trace
+        self, units: Array, threads: Array, racing: Array, access: Access, trace: Trace
     ) -> NoReturn:
         first = units[int(racing.argmax())]
         other = self._accesses[int(trace.access[first])]
         verb = "write" if trace is self._wrote else "read"
-        thread = _thread_text(int(trace.thread[first]))
-        what = f"races with the {verb} of {self._text(other)} by {thread}: no barrier between them"
+        thread = thread_text(int(trace.thread[first]))
+        what = f"races with the {verb} of {access_text(other)} by {thread}: no barrier between them"
         self._fail(units, threads, racing, access, what, other)
 
     def _fail(
@@ -257,24 +252,6 @@ class SharedMemory:
         count = int(np.unique(units[wrong]).size) * self._granule
         if count > self._granule:
             places += f" (and {count - self._granule} more)"
-        thread = _thread_text(int(threads[first]))
-        msg = f"{self._text(access)} by {thread}, {places}: {what}"
-        raise ScheduleError(self._placed(msg, access, other))
-
-    def _text(self, access: Access) -> str:
-        names = ", ".join(f"%{result.name}" for result in access.operation.results if result.name)
-        return f"{access.operation.name}{' ' if names else ''}{names} (turn {access.turn})"
-
-    def _placed(self, message: str, *accesses: Access | None) -> str:
-        lines = [f"{self._where}: {message}"]
-        for access in accesses:
-            if access is not None and access.operation.location is not None:
-                location = access.operation.location.render()
-                lines.append(f"  {access.operation.name} at {location}")
-        return "\n".join(lines)
-
-
-def _thread_text(thread: int) -> str:
-    if thread == SEVERAL:
-        return "several threads"
-    return f"warp {thread // NUM_LANES} lane {thread % NUM_LANES}"
+        thread = thread_text(int(threads[first]))
+        msg = f"{access_text(access)} by {thread}, {places}: {what}"
+        raise ScheduleError(placed(self._where, msg, access, other))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tilewright.errors import InternalCompilerError, ScheduleError
+from tilewright_compiler.analysis.access_plan import AccessPlan
 from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.memory import Access as GlobalAccess
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.warp.agreement import Agreement
 from tilewright_compiler.interpret.warp.copies import Copies
+from tilewright_compiler.interpret.warp.global_memory import GlobalTraces
 from tilewright_compiler.interpret.warp.places import elements
-from tilewright_compiler.interpret.warp.shared_memory import Access, SharedMemory
+from tilewright_compiler.interpret.warp.shared_memory import SharedMemory
+from tilewright_compiler.interpret.warp.traces import Access
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.ir.types import SharedType, TileType, Type, element_dtype
 from tilewright_compiler.layout.linear import LinearLayout
@@ -54,11 +57,15 @@ Walk = Generator[Meeting, None, tuple[Held, ...]]
 
 @dataclass(slots=True)
 class Program:
-    """What the warps of one program share. `batch` holds this program alone."""
+    """What the warps of one program share. `batch` holds this program alone, `vectors` how each
+    access to global memory is planned.
+    """
 
     batch: Batch
     num_warps: int
+    vectors: Mapping[Operation, AccessPlan]
     shared: SharedMemory
+    traces: GlobalTraces
     agreement: Agreement
 
     @property
@@ -130,9 +137,13 @@ class Warp:
             program=lambda _position: self.program.batch.program_at(0),
         )
 
-    def agree(self, operation: Operation, values: Array) -> None:
-        """Demand that replicas of the result agree; raises ScheduleError where they do not."""
-        type_ = operation.result.type
+    def agree(self, operation: Operation, values: Array, *, result: Value | None = None) -> None:
+        """Demand that replicas of a result agree; raises ScheduleError where they do not.
+
+        By default it is the only one.
+        """
+        result = operation.result if result is None else result
+        type_ = result.type
         if isinstance(type_, TileType):
             layout = layout_of(type_)
             if layout.is_injective:
@@ -141,7 +152,7 @@ class Warp:
         else:
             places, size = np.zeros(1, np.int64), 1
         turn = self.turns[operation]
-        found = self.program.agreement.disagreement(operation, turn, values, places, size=size)
+        found = self.program.agreement.disagreement(result, turn, values, places, size=size)
         if found is not None:
             raise self.error(operation, f"replicas of element {found} of the result differ")
 

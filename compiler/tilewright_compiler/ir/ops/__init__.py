@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from tilewright_compiler.ir.ops import (
     arithmetic,
+    atomics,
+    combine,
     control,
+    debug,
     dot,
+    hints,
+    indexing,
+    inline_asm,
+    libdevice,
     math,
     memory,
     reduction,
@@ -18,6 +25,22 @@ __all__ = ["SPECS", "Effect", "OperationSpec"]
 
 SPECS: dict[str, OperationSpec] = {
     spec.name: spec
-    for family in (shape, arithmetic, math, memory, dot, reduction, control, shared)
+    for family in (
+        shape,
+        arithmetic,
+        math,
+        libdevice,
+        inline_asm,
+        memory,
+        atomics,
+        dot,
+        reduction,
+        combine,
+        indexing,
+        control,
+        hints,
+        debug,
+        shared,
+    )
     for spec in family.SPECS
 }

@@ -6,6 +6,7 @@
 integers wrap |
 | div rem | floats: IEEE division, `rem` as C's fmod; integers: truncated as in C, `rem` takes the \
 dividend's sign |
+| mulhi | the upper half of the product of integers of 32 or 64 bits |
 | min max | NaN if either operand is NaN (IEEE 754-2019 minimum and maximum) |
 | and or xor shl shr | integers; `shr` is arithmetic on signed types |
 | cmp | predicate eq ne lt le gt ge; unordered floats compare false but for ne; result i1 |
@@ -13,6 +14,8 @@ dividend's sign |
 | cast | to the result's dtype: floats round to nearest even, float to integer truncates and \
 saturates (NaN gives 0), to i1 is `!= 0`; to 8-bit floats beyond the largest number, infinities \
 included, gives that number, and NaN gives 0x7f |
+| truncate | to a narrower float, not of 8 bits, towards zero: what is too large becomes the \
+largest number, infinities and NaN stay |
 | bitcast | same bits, same width |
 | neg abs | integers wrap |
 
@@ -35,8 +38,11 @@ from tilewright_compiler.ir.types import (
 )
 
 PREDICATES = ("eq", "ne", "lt", "le", "gt", "ge")
-BINARY = ("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr")
-_INTEGER_ONLY = ("and", "or", "xor", "shl", "shr")
+BINARY = (
+    *("add", "sub", "mul", "mulhi", "div", "rem", "min", "max"),
+    *("and", "or", "xor", "shl", "shr"),
+)
+_INTEGER_ONLY = ("mulhi", "and", "or", "xor", "shl", "shr")
 
 
 def _verify_binary(operation: Operation) -> str | None:
@@ -47,6 +53,8 @@ def _verify_binary(operation: Operation) -> str | None:
         return "pointers move by addptr"
     if operation.name in _INTEGER_ONLY and element_dtype(left).is_float:
         return f"{operation.name} takes integers, got {left}"
+    if operation.name == "mulhi" and element_dtype(left).bits < 32:
+        return f"mulhi takes 32 or 64 bits, got {left}"
     return lacks_arithmetic(left)
 
 
@@ -75,6 +83,15 @@ def _verify_cast(operation: Operation) -> str | None:
     return None if same else "operand and result have one shape"
 
 
+def _verify_truncate(operation: Operation) -> str | None:
+    source, target = operation.operands[0].type, operation.result.type
+    if shape_of(source) != shape_of(target):
+        return "operand and result have one shape"
+    wide, narrow = element_dtype(source), element_dtype(target)
+    good = wide.is_float and narrow.is_float and wide.bits > narrow.bits > 8
+    return None if good else f"makes a float narrower, got {source} -> {target}"
+
+
 def _verify_bitcast(operation: Operation) -> str | None:
     source, target = operation.operands[0].type, operation.result.type
     same_shape = shape_of(source) == shape_of(target)
@@ -93,6 +110,7 @@ SPECS = (
     OperationSpec("cmp", (2, 2), ("predicate",), verify=_verify_cmp),
     OperationSpec("select", (3, 3), verify=_verify_select),
     OperationSpec("cast", (1, 1), verify=_verify_cast),
+    OperationSpec("truncate", (1, 1), verify=_verify_truncate),
     OperationSpec("bitcast", (1, 1), verify=_verify_bitcast),
     OperationSpec("neg", (1, 1), verify=_verify_unary),
     OperationSpec("abs", (1, 1), verify=_verify_unary),

@@ -9,11 +9,11 @@ accumulator is f32 for floats of at most 32 bits, f64 for f64, i32 for 8-bit int
 Products of floats narrower than 32 bits are exact; sums are in the accumulator's dtype, in any
 order. `precision` says what becomes of f32 operands: "ieee" multiplies and adds in f32, "tf32"
 rounds them to tf32 (11 bits, ties away from zero) first, "tf32x3" adds the three products of their
-high and low parts that matter. For other dtypes it is "ieee".
+high and low parts that matter, and gives NaN for infinite operands, whose low part is one. For
+other dtypes it is "ieee".
 
 The schedule sets `atom`, the name of an instruction of `layout.atoms`, and `warps`, how many share
-M and N; then operands may lie in shared memory, from which the dot reads fragments by itself, and
-those of 8-bit integers may have been cast to i32.
+M and N; then operands may lie in shared memory, from which the dot reads fragments by itself.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _verify_dot(operation: Operation) -> str | None:
         return "operands are tiles of numbers"
     if not _shapes_agree(a, b, acc):
         return f"[M, K] @ [K, N] gives [M, N], got {a}, {b} and {acc}"
-    if _accumulator_dtype(operation) != element_dtype(acc):
+    if accumulator_dtype(element_dtype(a), element_dtype(b)) != element_dtype(acc):
         return f"{a} and {b} do not accumulate in {acc}"
     precision = operation.attributes["precision"]
     if precision not in PRECISIONS:
@@ -58,13 +58,6 @@ def _verify_dot(operation: Operation) -> str | None:
     if precision != "ieee" and element_dtype(a) != float32:
         return f"precision {precision} is for f32, got {a}"
     return None
-
-
-def _accumulator_dtype(operation: Operation) -> DType | None:
-    a, b, _ = (element_dtype(value.type) for value in operation.operands)
-    if a == b == int32 and "atom" in operation.attributes:
-        return int32
-    return accumulator_dtype(a, b)
 
 
 def _shapes_agree(a: Type, b: Type, acc: Type) -> bool:

@@ -4,8 +4,6 @@
 |---|---|---|
 | addptr | pointer, integer of the same shape -> pointer | |
 | address | pointer -> i64 | its address in bytes |
-| multiple_of | integer or pointer -> the same | promises multiples of the attribute `divisor`, \
-pointers in bytes |
 | load | pointer, [mask i1, [other]] -> value | where the mask is false: `other`, 0 without one |
 | store | pointer, value, [mask i1] | lanes whose mask is false write nothing |
 
@@ -46,17 +44,8 @@ def _verify_address(operation: Operation) -> str | None:
     return None if good else "result is i64 of the pointer's shape"
 
 
-def _verify_multiple_of(operation: Operation) -> str | None:
-    source, divisor = operation.operands[0].type, operation.attributes["divisor"]
-    if operation.result.type != source:
-        return "operand and result have one type"
-    element = element_type(source)
-    if not isinstance(element, PointerType) and not element.dtype.is_integer:
-        return f"operand is an integer or a pointer, got {source}"
-    return None if divisor > 0 and divisor & (divisor - 1) == 0 else "divisor is a power of two"
-
-
-def _verify_access(pointer: Type, value: Type, mask: Type | None) -> str | None:
+def verify_access(pointer: Type, value: Type, mask: Type | None) -> str | None:
+    """Return a complaint if `value` is not what `pointer` points to, or `mask` does not fit."""
     if not isinstance(element_type(pointer), PointerType):
         return f"first operand is a pointer, got {pointer}"
     if element_dtype(pointer) != element_dtype(value) or shape_of(pointer) != shape_of(value):
@@ -71,18 +60,17 @@ def _verify_load(operation: Operation) -> str | None:
     mask = operation.operands[1].type if len(operation.operands) > 1 else None
     if len(operation.operands) > 2 and operation.operands[2].type != operation.result.type:
         return "other has the result's type"
-    return _verify_access(pointer, operation.result.type, mask)
+    return verify_access(pointer, operation.result.type, mask)
 
 
 def _verify_store(operation: Operation) -> str | None:
     mask = operation.operands[2].type if len(operation.operands) > 2 else None
-    return _verify_access(operation.operands[0].type, operation.operands[1].type, mask)
+    return verify_access(operation.operands[0].type, operation.operands[1].type, mask)
 
 
 SPECS = (
     OperationSpec("addptr", (2, 2), verify=_verify_addptr),
     OperationSpec("address", (1, 1), verify=_verify_address),
-    OperationSpec("multiple_of", (1, 1), ("divisor",), verify=_verify_multiple_of),
     OperationSpec("load", (1, 3), ("cache", "eviction"), Effect.READ, verify=_verify_load),
     OperationSpec(
         "store", (2, 3), ("cache", "eviction"), Effect.WRITE, results=0, verify=_verify_store

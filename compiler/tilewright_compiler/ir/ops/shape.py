@@ -10,6 +10,7 @@
 | broadcast | tile -> tile of the same rank, extents 1 repeated | |
 | reshape | tile -> tile of as many elements, row-major order kept | |
 | transpose | tile -> tile; result dim i is operand dim order[i] | order |
+| flip | tile -> tile; element i along the axis is the operand's N - 1 - i | axis |
 """
 
 from __future__ import annotations
@@ -85,6 +86,13 @@ def _verify_transpose(operation: Operation) -> str | None:
     return None if shape_of(operation.result.type) == expected else f"result shape is {expected}"
 
 
+def _verify_flip(operation: Operation) -> str | None:
+    type_, axis = operation.result.type, operation.attributes["axis"]
+    if operation.operands[0].type != type_:
+        return "operand and result have one type"
+    return None if 0 <= axis < len(shape_of(type_)) else f"axis {axis} is none of {type_}"
+
+
 SPECS = (
     OperationSpec("program_id", (0, 0), ("axis",), verify=_verify_grid),
     OperationSpec("num_programs", (0, 0), ("axis",), verify=_verify_grid),
@@ -95,4 +103,7 @@ SPECS = (
     OperationSpec("broadcast", (1, 1), verify=_verify_broadcast),
     OperationSpec("reshape", (1, 1), verify=_verify_reshape),
     OperationSpec("transpose", (1, 1), ("order",), verify=_verify_transpose),
+    OperationSpec(
+        "flip", (1, 1), ("axis",), verify=_verify_flip, optional_attributes=("shared_offset",)
+    ),
 )

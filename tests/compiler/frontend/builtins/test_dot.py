@@ -27,7 +27,7 @@ X = np.array([[(7 * i + 3 * j) % 11 - 4 for j in range(4)] for i in range(8)])
 Y = np.array([[(5 * i + 2 * j) % 7 - 3 for j in range(16)] for i in range(4)])
 
 
-def _run(expression: str, tmp_path: Path, x: Any, y: Any, out: Any, **constexprs: str) -> Any:
+def _run(expression: str, tmp_path: Path, x: Any, y: Any, out: Any, **constexprs: Any) -> Any:
     result = np.zeros((8, 16), out)
     text = TEXT.format(expression=expression)
     run_text(tmp_path, text, {"x": x, "y": y, "out": result}, **constexprs)

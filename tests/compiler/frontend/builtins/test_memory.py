@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from helpers.kernel_source import lower_text, run_text
-from tilewright.errors import InterpreterError, KernelTypeError, KernelValueError
 from tilewright_compiler.ir.core import Operation
 
 
@@ -105,39 +104,3 @@ def test_address_is_an_int64_of_the_pointers_shape(tmp_path: Path) -> None:
     address = _operation(tmp_path, "r = (x + t).to(tl.int64)", "address")
     assert str(address.result.type) == "tile<8xi64>"
     assert str(_operation(tmp_path, "r = x.to(tl.int64)", "address").result.type) == "i64"
-
-
-@pytest.mark.parametrize("value", ["x", "h + t", "n", "t"])
-def test_promised_multiples_keep_the_type(value: str, tmp_path: Path) -> None:
-    promise = _operation(tmp_path, f"r = tl.multiple_of({value}, 8 * 2)", "multiple_of")
-    assert promise.attributes == {"divisor": 16}
-    assert promise.result.type == promise.operands[0].type
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "text"),
-    [
-        ("tl.multiple_of(x, 12)", KernelValueError, "a power of two, got 12"),
-        ("tl.multiple_of(x, 0)", KernelValueError, "a power of two, got 0"),
-        ("tl.multiple_of(n * 0.5, 4)", KernelTypeError, "an integer or a pointer"),
-    ],
-)
-def test_other_promises_are_refused(
-    call: str, error: type[Exception], text: str, tmp_path: Path
-) -> None:
-    with pytest.raises(error, match=text):
-        _operation(tmp_path, f"r = {call}", "multiple_of")
-
-
-def test_a_broken_promise_is_an_error_in_the_interpreter(tmp_path: Path) -> None:
-    text = """\
-@tl.kernel
-def k(x, out, n):
-    tl.store(out, tl.load(tl.multiple_of(x + n, 16)))
-"""
-    x, out = np.arange(8, dtype=np.float32), np.zeros(1, np.float32)
-    at = -(x.ctypes.data // 4) % 4
-    run_text(tmp_path, text, {"x": x, "out": out, "n": at})
-    assert out[0] == at
-    with pytest.raises(InterpreterError, match="promises multiples of 16"):
-        run_text(tmp_path, text, {"x": x, "out": out, "n": at + 1})

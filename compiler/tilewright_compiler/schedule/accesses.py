@@ -1,0 +1,319 @@
+"""Operations of scheduled IR -> the memory that they touch, as far as threads must wait for others.
+
+An access of shared memory is a range of bytes; what was allocated there, and at which position of a
+ring, says more, because slots of different positions are different memory. An access of global
+memory is the arguments that its pointers may come from. Two accesses of the same memory need no
+barrier if they are divided among the threads in the same way: each meets only what it did itself.
+
+Atomic operations may meet in one element whichever threads do them, so two of one program keep the
+order of its text by a barrier, unless one thread does both or nobody can tell. One that releases is
+behind all that the program did before, and one that acquires is ahead of all that it does later: a
+barrier lets the one thread speak for the others (PTX ISA, "Causality order").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tilewright_compiler.analysis.alias import Roots, pointer_roots
+from tilewright_compiler.ir.core import Block, Module, Operation, Value
+from tilewright_compiler.ir.ops.atomics import ATOMICS, acquires, releases
+from tilewright_compiler.ir.types import SharedType, TileType, element_bytes
+from tilewright_compiler.layout import gf2
+from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.layout.matrix_load import plan_matrix_load
+from tilewright_compiler.layout.swizzle import SharedLayout
+from tilewright_compiler.schedule.scratch import EXCHANGES, scratch_bytes
+
+_ORDERED = "ordered"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlace:
+    """Bytes `start .. end` of shared memory; what was allocated there, and where in a ring.
+
+    `threads` says who touches what of a tile, if each element is one thread's: lane and warp for
+    each bit of the offset. It is None where any thread may touch any element.
+    """
+
+    start: int
+    end: int
+    allocation: Operation | None = None
+    position: int | None = None
+
+    threads: tuple[tuple[int, int], ...] | None = None
+
+    def meets(self, other: SharedPlace) -> bool:
+        """Whether different threads may touch the same bytes."""
+        if self.allocation is None or self.allocation is not other.allocation:
+            return self.start < other.end and other.start < self.end
+        if self.position != other.position and None not in (self.position, other.position):
+            return False
+        # Where slots are the same, each thread meets only itself; else there is nothing to meet.
+        return self.threads is None or self.threads != other.threads
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalPlace:
+    """Memory behind some of the kernel's arguments, by a pointer or a tile of pointers.
+
+    `pointer` is None where it is another one in each iteration, `layout` where it is a scalar.
+    """
+
+    arguments: Roots
+    pointer: Value | None
+    layout: LinearLayout | None
+
+    def meets(self, other: GlobalPlace, *, both_write: bool) -> bool:
+        """Whether different threads may touch the same address.
+
+        Of two stores in one layout it is taken that either each address is written by one thread,
+        or the same is written: loops that store tile after tile need no barriers.
+        """
+        if not self.arguments & other.arguments:
+            return False
+        if self.layout != other.layout:
+            return True
+        if both_write:
+            return False
+        is_same = self.pointer is not None and self.pointer is other.pointer
+        return not (is_same and self.layout is not None and self.layout.is_injective)
+
+
+@dataclass(frozen=True, slots=True)
+class AllGlobal:
+    """All of global memory: what a release is behind, and an acquire ahead of."""
+
+
+Place = SharedPlace | GlobalPlace | AllGlobal
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What all threads together read or write by one operation.
+
+    `groups` is None for what is done when the operation is. For an asynchronous copy it counts the
+    groups committed since it started, its own included. `atomic` names the kind of an atomic
+    operation: "ordered" where it can be told which of two came first.
+    """
+
+    place: Place
+    is_write: bool
+    groups: int | None = None
+    atomic: str | None = None
+
+    @property
+    def is_by_one_thread(self) -> bool:
+        """Whether the first thread alone touches global memory: all but plain loads of scalars."""
+        is_scalar = isinstance(self.place, GlobalPlace) and self.place.layout is None
+        return is_scalar and (self.is_write or self.atomic is not None)
+
+    def meets(self, other: Access) -> bool:
+        """Whether both may touch the same memory, one of them writing, by different threads."""
+        match self.place, other.place:
+            case _ if not (self.is_write or other.is_write):
+                return False
+            case SharedPlace() as own, SharedPlace() as met:
+                return own.meets(met)
+            case GlobalPlace() as own, GlobalPlace() as met:
+                if self.atomic is not None or other.atomic is not None:
+                    return _meets_atomic(self, other)
+                return own.meets(met, both_write=self.is_write and other.is_write)
+            case (GlobalPlace(), AllGlobal()) | (AllGlobal(), GlobalPlace()):
+                return True
+        return False
+
+
+def _meets_atomic(left: Access, right: Access) -> bool:
+    """Whether an atomic operation and another access of global memory need their order."""
+    own, met = left.place, right.place
+    assert isinstance(own, GlobalPlace)
+    assert isinstance(met, GlobalPlace)
+    if not own.arguments & met.arguments or (left.is_by_one_thread and right.is_by_one_thread):
+        return False
+    return left.atomic != right.atomic or left.atomic == _ORDERED
+
+
+class Accesses:
+    """The accesses of every operation of a module, and the loops that rings turn with."""
+
+    def __init__(self, module: Module) -> None:
+        self._roots = pointer_roots(module)
+        self._tiles: dict[Value, tuple[SharedPlace, SharedLayout]] = {}
+        self._found: dict[Operation, tuple[Access, ...]] = {}
+        self._exchanges: set[Operation] = set()
+        self._slot_loops: dict[Operation, list[tuple[int, Operation]]] = {}
+        self._inside: dict[Operation, frozenset[Value]] = {}
+        self._block(module.kernel.body, ())
+
+    def of(self, operation: Operation) -> tuple[Access, ...]:
+        """Return what an operation without regions touches; for an exchange, what it writes."""
+        return self._found.get(operation, ())
+
+    def before(self, operation: Operation) -> tuple[Access, ...]:
+        """Return which of its accesses an operation holds against those before it."""
+        found = self.of(operation)
+        if operation.name in ATOMICS and not releases(operation):
+            return tuple(a for a in found if not isinstance(a.place, AllGlobal))
+        return found
+
+    def left_by(self, operation: Operation) -> tuple[Access, ...]:
+        """Return which of its accesses an operation leaves to those behind it."""
+        found = self.of(operation)
+        if self.is_exchange(operation):
+            # Behind the barrier inside there is only the reading.
+            shared = (a for a in found if isinstance(a.place, SharedPlace))
+            return tuple(replace(access, is_write=False) for access in shared)
+        if operation.name in ATOMICS and not acquires(operation):
+            return tuple(a for a in found if not isinstance(a.place, AllGlobal))
+        return found
+
+    def is_exchange(self, operation: Operation) -> bool:
+        """Whether an operation writes, lets all warps meet, and reads."""
+        return operation in self._exchanges
+
+    def next_iteration(self, access: Access, loop: Operation) -> Access:
+        """Return what an access is to the next iteration of a loop: its slot is one less ahead."""
+        place = self._place_outside(access.place, loop)
+        if isinstance(place, SharedPlace) and place.position is not None:
+            assert place.allocation is not None, "only rings have positions"
+            ring = place.allocation.result.type
+            assert isinstance(ring, SharedType)
+            assert ring.slots is not None, "only rings have positions"
+            if self._turns_with(place.allocation, loop):
+                place = replace(place, position=(place.position - 1) % ring.slots)
+        return replace(access, place=place)
+
+    def after_loop(self, access: Access, loop: Operation) -> Access:
+        """Return what an access of a loop is behind it: any slot of its ring."""
+        place = self._place_outside(access.place, loop)
+        if (
+            isinstance(place, SharedPlace)
+            and place.allocation is not None
+            and self._turns_with(place.allocation, loop)
+        ):
+            place = replace(place, position=None)
+        return replace(access, place=place)
+
+    def _place_outside(self, place: Place, loop: Operation) -> Place:
+        """Forget a pointer that is another one in each iteration."""
+        if isinstance(place, GlobalPlace) and place.pointer in self._inside[loop]:
+            return replace(place, pointer=None)
+        return place
+
+    def _turns_with(self, allocation: Operation, loop: Operation) -> bool:
+        """Whether a ring's slots are counted by a loop: the innermost that takes slots of it."""
+        loops = self._slot_loops.get(allocation, ())
+        return bool(loops) and max(loops, key=lambda pair: pair[0])[1] is loop
+
+    def _block(self, block: Block, loops: tuple[Operation, ...]) -> None:
+        for operation in block.operations:
+            self._operation(operation, loops)
+            if operation.name in ("for", "while"):
+                self._inside[operation] = frozenset(_values_inside(operation))
+                for region in operation.regions:
+                    self._block(region, (*loops, operation))
+            else:
+                for region in operation.regions:
+                    self._block(region, loops)
+
+    def _operation(self, operation: Operation, loops: tuple[Operation, ...]) -> None:
+        match operation.name:
+            case "alloc_shared":
+                type_ = operation.result.type
+                assert isinstance(type_, SharedType)
+                start: int = operation.attributes["shared_offset"]
+                place = SharedPlace(start, start + type_.size_bytes, operation)
+                self._tiles[operation.result] = place, type_.layout
+            case "shared_slot":
+                place, layout = self._tiles[operation.operands[0]]
+                assert place.allocation is not None
+                if loops:
+                    found = self._slot_loops.setdefault(place.allocation, [])
+                    found.append((len(loops), loops[-1]))
+                position: int = operation.attributes["position"]
+                self._tiles[operation.result] = replace(place, position=position), layout
+            case "shared_transpose":
+                place, layout = self._tiles[operation.operands[0]]
+                layout = layout.transpose(operation.attributes["order"])
+                self._tiles[operation.result] = place, layout
+            case _:
+                found_here = tuple(self._touched(operation))
+                if found_here:
+                    self._found[operation] = found_here
+
+    def _touched(self, operation: Operation) -> Iterator[Access]:
+        operands = operation.operands
+        match operation.name:
+            case "shared_load":
+                yield self._tile(operands[0], operation.result, is_write=False)
+            case "shared_store":
+                yield self._tile(operands[1], operands[0], is_write=True)
+            case "async_copy":
+                copied = self._tile(operands[1], operands[0], is_write=True)
+                yield replace(copied, groups=0)
+                yield replace(self._global(operands[0], is_write=False), groups=0)
+            case "load" | "store":
+                yield self._global(operands[0], is_write=operation.name == "store")
+            case "atomic_load" | "atomic_rmw" | "atomic_cas":
+                yield from self._atomic(operation)
+            case "dot":
+                for operand in operands[:2]:
+                    if isinstance(operand.type, SharedType):
+                        yield Access(self._tiles[operand][0], is_write=False)
+            case name if name in EXCHANGES and "shared_offset" in operation.attributes:
+                self._exchanges.add(operation)
+                start: int = operation.attributes["shared_offset"]
+                size = scratch_bytes(operation)
+                yield Access(SharedPlace(start, start + size), is_write=True)
+
+    def _atomic(self, operation: Operation) -> Iterator[Access]:
+        kind: str = operation.attributes.get("kind", _ORDERED)
+        if operation.results or kind == "xchg":
+            kind = _ORDERED
+        is_write = operation.name != "atomic_load"
+        yield replace(self._global(operation.operands[0], is_write=is_write), atomic=kind)
+        if acquires(operation) or releases(operation):
+            yield Access(AllGlobal(), is_write=True)
+        if "shared_offset" in operation.attributes:
+            self._exchanges.add(operation)
+            start: int = operation.attributes["shared_offset"]
+            yield Access(SharedPlace(start, start + scratch_bytes(operation)), is_write=True)
+
+    def _tile(self, shared: Value, tile: Value, *, is_write: bool) -> Access:
+        place, offsets = self._tiles[shared]
+        layout = _layout_of(tile)
+        # What `ldmatrix` reads, a lane addresses for others.
+        by_matrices = (
+            not is_write
+            and layout is not None
+            and plan_matrix_load(layout, offsets, size_bytes=element_bytes(tile.type)) is not None
+        )
+        if layout is not None and layout.is_injective and not by_matrices:
+            place = replace(place, threads=_threads(layout, offsets))
+        return Access(place, is_write)
+
+    def _global(self, pointer: Value, *, is_write: bool) -> Access:
+        arguments = self._roots.get(pointer, frozenset())
+        return Access(GlobalPlace(arguments, pointer, _layout_of(pointer)), is_write)
+
+
+def _layout_of(value: Value) -> LinearLayout | None:
+    return value.type.layout if isinstance(value.type, TileType) else None
+
+
+def _threads(layout: LinearLayout, shared: SharedLayout) -> tuple[tuple[int, int], ...]:
+    """Return lane and warp that hold the element at each power of two of the tile's offset."""
+    elements = gf2.inverse(shared.offsets)
+    assert elements is not None, "a shared layout is a bijection"
+    places = [layout.locate(element) for element in elements]
+    return tuple((place.lane, place.warp) for place in places)
+
+
+def _values_inside(loop: Operation) -> Iterator[Value]:
+    for inner in loop.walk():
+        for region in inner.regions:
+            yield from region.arguments
+        if inner is not loop:
+            yield from inner.results

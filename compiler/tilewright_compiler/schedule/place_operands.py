@@ -1,0 +1,143 @@
+"""Dots that are handed fragments -> dots that read them from shared memory themselves.
+
+An operand that a `shared_load` gave becomes the shared tile it was loaded from, seen through
+`shared_transpose` where a `transpose` stood between: reading is then part of the dot, which knows
+the instruction for it. An operand that a conversion through shared memory gave, right before the
+dot, is stored there once and stays for the dot to read: an exchange would read it back by general
+loads, and two operands would meet at two barriers. So does one from before the dot's loop that
+would fill a thread's registers all the while: every factor of multiply-adds, of which threads want
+many copies, and long rows. What nothing else uses is left for dead code elimination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from tilewright_compiler.ir.builder import Builder, copy_operation, rewrite_module
+from tilewright_compiler.ir.core import Block, Module, Operation, Value
+from tilewright_compiler.ir.types import SharedType, TileType, element_bytes, element_dtype
+from tilewright_compiler.layout.access import vector_width
+from tilewright_compiler.layout.atoms import FMA
+from tilewright_compiler.layout.swizzle import CHUNK_BYTES, swizzled
+from tilewright_compiler.schedule.scratch import scratch_bytes
+
+# What a thread may hold of an operand across a loop: a quarter of its registers.
+_MOST_HELD_BYTES = 256
+
+
+def place_operands(module: Module, *, stores: bool = True) -> Module:
+    """Let dots read operands from shared memory: where they lie there, and if `stores` also where
+    they would only pass through.
+
+    A slot keeps its tile for the whole iteration, so reading it later within the iteration is
+    reading the same.
+    """
+    conversions = set(_conversions(module.kernel.body)) if stores else set[Operation]()
+    return rewrite_module(module, _Placement(conversions))
+
+
+def _conversions(body: Block) -> Iterator[Operation]:
+    """Yield the conversions that only dots use, and whose tiles are better read from memory."""
+    blocks = {operation: block for block in _blocks(body) for operation in block.operations}
+    definitions = {result: operation for operation in blocks for result in operation.results}
+    uses: dict[Value, int] = {}
+    for operation in blocks:
+        for operand in operation.operands:
+            uses[operand] = uses.get(operand, 0) + 1
+    fed: dict[Operation, list[Operation]] = {}
+    for dot in (operation for operation in blocks if operation.name == "dot"):
+        for operand in dot.operands[:2]:
+            source = definitions.get(operand)
+            while source is not None and source.name == "transpose" and uses[source.result] == 1:
+                source = definitions.get(source.operands[0])
+            if source is not None and source.name == "convert_layout":
+                fed.setdefault(source, []).append(dot)
+    for conversion, dots in fed.items():
+        if len(dots) != uses[conversion.result] or not scratch_bytes(conversion):
+            continue
+        if _is_large(conversion.result) or any(
+            dot.attributes["atom"] == FMA.name or blocks[dot] is blocks[conversion] for dot in dots
+        ):
+            yield conversion
+
+
+def _blocks(block: Block) -> Iterator[Block]:
+    yield block
+    for operation in block.operations:
+        for region in operation.regions:
+            yield from _blocks(region)
+
+
+def _is_large(value: Value) -> bool:
+    assert isinstance(value.type, TileType)
+    assert value.type.layout is not None, "only tiles with layouts are scheduled"
+    return value.type.layout.num_registers * element_bytes(value.type) > _MOST_HELD_BYTES
+
+
+class _Placement:
+    """Rewrites dots. `_sources` holds the shared tiles of values, as of the rebuilt module."""
+
+    def __init__(self, conversions: Collection[Operation]) -> None:
+        self._conversions = conversions
+        self._sources: dict[Value, Value] = {}
+
+    def __call__(
+        self, operation: Operation, operands: tuple[Value, ...], builder: Builder
+    ) -> tuple[Value, ...] | None:
+        match operation.name:
+            case "shared_load":
+                return self._with_source(operation, operands, operands[0], builder)
+            case "transpose" if operands[0] in self._sources:
+                order: tuple[int, ...] = operation.attributes["order"]
+                view = _transposed(self._sources[operands[0]], order, builder)
+                return self._with_source(operation, operands, view, builder)
+            case "convert_layout" if operation in self._conversions:
+                source = _store(operands[0], builder)
+                return self._with_source(operation, operands, source, builder)
+            case "dot":
+                a, b, acc = operands
+                places = [self._sources.get(a, a), self._sources.get(b, b), acc]
+                return _copy(operation, places, builder)
+        return None
+
+    def _with_source(
+        self,
+        operation: Operation,
+        operands: tuple[Value, ...],
+        source: Value,
+        builder: Builder,
+    ) -> tuple[Value, ...]:
+        """Keep the operation for other users, and remember where its result lies in memory."""
+        results = _copy(operation, operands, builder)
+        self._sources[results[0]] = source
+        return results
+
+
+def _store(tile: Value, builder: Builder) -> Value:
+    """Store a tile to shared memory, fastest along the axis that threads hold vectors of."""
+    type_ = tile.type
+    assert isinstance(type_, TileType)
+    assert type_.layout is not None, "only tiles with layouts are scheduled"
+    dtype, layout = element_dtype(type_), type_.layout
+    limit = max(1, CHUNK_BYTES // dtype.size_bytes)
+    axes = range(len(type_.shape))
+    fastest = max(axes, key=lambda axis: (vector_width(layout, axis, limit=limit), axis))
+    order = (fastest, *(axis for axis in reversed(axes) if axis != fastest))
+    place = swizzled(type_.shape, order, size_bytes=dtype.size_bytes)
+    shared = builder.value("alloc_shared", [], SharedType(type_.shape, dtype, place))
+    shared.name = f"{tile.name}_shared" if tile.name else ""
+    builder.create("shared_store", [tile, shared])
+    return shared
+
+
+def _transposed(shared: Value, order: tuple[int, ...], builder: Builder) -> Value:
+    type_ = shared.type
+    assert isinstance(type_, SharedType)
+    layout = type_.layout.transpose(order)
+    result = SharedType(layout.shape, type_.dtype, layout)
+    return builder.value("shared_transpose", [shared], result, order=order)
+
+
+def _copy(operation: Operation, operands: Iterable[Value], builder: Builder) -> tuple[Value, ...]:
+    values = dict(zip(operation.operands, operands, strict=True))
+    return copy_operation(operation, values, builder).results

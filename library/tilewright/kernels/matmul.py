@@ -1,0 +1,224 @@
+"""Matrix products `[M, K] @ [K, N]`, batched, of any strides, with an epilogue chosen at run time.
+
+A program computes one tile of the result; grid axes 1 and 2 are the batch. `A_UNIT` and `B_UNIT`
+name the axis along which an operand is contiguous ("m" or "k", "k" or "n"), so that a transposed
+operand is read along its rows too; "any" takes any strides. Rows and columns past the edge repeat
+those inside, whose results are not stored, so that the loop masks along K alone.
+"""
+
+from __future__ import annotations
+
+import tilewright.language as tl
+from tilewright.kernels.elementwise import gelu_value
+
+# Tiles are walked in groups of so many rows of tiles: what programs in flight read stays in L2.
+GROUP_M = tl.constexpr(8)
+
+# The activations by number, as `tensor.matmul` passes them.
+RELU = tl.constexpr(1)
+GELU = tl.constexpr(2)
+SILU = tl.constexpr(3)
+SIGMOID = tl.constexpr(4)
+
+MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
+
+
+@tl.kernel
+def tile_origin(m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Return the first row and the first column of this program's tile, in grouped order."""
+    program = tl.program_id(0).to(tl.int32)
+    tiles_m = tl.cdiv(m, BLOCK_M).to(tl.int32)
+    group = tl.cdiv(n, BLOCK_N).to(tl.int32) * GROUP_M
+    first = program // group * GROUP_M
+    height = tl.minimum(tiles_m - first, GROUP_M)
+    inside = program % group
+    tile_m = first + inside % height
+    tile_n = inside // height
+    return tile_m.to(tl.int64) * BLOCK_M, tile_n.to(tl.int64) * BLOCK_N
+
+
+@tl.kernel
+def repeated_lanes(first, extent, BLOCK: tl.constexpr):
+    """Return the lanes of a tile that starts at `first`, those past `extent` repeating from it.
+
+    Unsigned and relative to the tile: an aligned run stays one where the extent is divisible.
+    """
+    inside = tl.minimum(extent - first, BLOCK).to(tl.uint32)
+    return tl.arange(0, BLOCK).to(tl.uint32) % inside
+
+
+@tl.kernel
+def load_a(a, rows, start, k, outer, inner, UNIT: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Load `[rows, BLOCK_K]` of A from column `start` on, zeros from `k` on."""
+    depth = tl.arange(0, BLOCK_K)
+    inside = depth < tl.minimum(k - start, BLOCK_K).to(tl.int32)
+    if UNIT == "m":
+        offsets = depth[:, None] * outer + rows[None, :]
+        tile = tl.trans(tl.load(a + start * outer + offsets, mask=inside[:, None]))
+    elif UNIT == "k":
+        tile = tl.load(a + start + (rows[:, None] * outer + depth[None, :]), mask=inside[None, :])
+    else:
+        offsets = rows[:, None] * outer + depth[None, :] * inner
+        tile = tl.load(a + start * inner + offsets, mask=inside[None, :])
+    return tile
+
+
+@tl.kernel
+def load_b(b, columns, start, k, outer, inner, UNIT: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Load `[BLOCK_K, columns]` of B from row `start` on, zeros from `k` on."""
+    depth = tl.arange(0, BLOCK_K)
+    inside = depth < tl.minimum(k - start, BLOCK_K).to(tl.int32)
+    if UNIT == "k":
+        offsets = columns[:, None] * outer + depth[None, :]
+        tile = tl.trans(tl.load(b + start + offsets, mask=inside[None, :]))
+    elif UNIT == "n":
+        offsets = depth[:, None] * outer + columns[None, :]
+        tile = tl.load(b + start * outer + offsets, mask=inside[:, None])
+    else:
+        offsets = depth[:, None] * outer + columns[None, :] * inner
+        tile = tl.load(b + start * outer + offsets, mask=inside[:, None])
+    return tile
+
+
+@tl.kernel
+def product(
+    total, a, b, row, column, m, n, k, a_extent, b_extent,
+    a_outer, a_inner, b_outer, b_inner,
+    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Add to `total` the tile of A @ B whose first element is at `row`, `column`."""
+    if A_UNIT == "m":
+        rows = repeated_lanes(row, a_extent, BLOCK_M)
+        a_tile, a_k = a + row, k
+    else:
+        rows = repeated_lanes(row, m, BLOCK_M)
+        a_tile, a_k = a + row * a_outer, a_extent
+    if B_UNIT == "k":
+        columns = repeated_lanes(column, n, BLOCK_N)
+        b_tile, b_k = b + column * b_outer, b_extent
+    else:
+        columns = repeated_lanes(column, b_extent, BLOCK_N)
+        b_k = k
+        b_tile = b + column if B_UNIT == "n" else b + column * b_inner
+    for start in range(0, k, BLOCK_K):
+        left = load_a(a_tile, rows, start, a_k, a_outer, a_inner, A_UNIT, BLOCK_K)
+        right = load_b(b_tile, columns, start, b_k, b_outer, b_inner, B_UNIT, BLOCK_K)
+        total = tl.dot(left, right, total, input_precision=PRECISION)
+    return total
+
+
+@tl.kernel
+def logistic(x):
+    """Return `1 / (1 + e ** -x)`, f32, by approximate division: the exact one takes registers."""
+    return tl.fdiv(1.0, 1.0 + tl.exp2(x * MINUS_LOG2_E))
+
+
+@tl.kernel
+def activated(x, activation):
+    """Return the activation of that number of an f32 tile; of 0, the tile.
+
+    Each replaces the tile, so that it is in registers once.
+    """
+    if activation == RELU:
+        x = tl.maximum(x, 0.0)
+    if activation == GELU:
+        x = gelu_value(x)
+    if activation == SILU:
+        x = x * logistic(x)
+    if activation == SIGMOID:
+        x = logistic(x)
+    return x
+
+
+@tl.kernel(
+    divisible=(
+        "n", "a_extent", "b_extent",
+        "a_batch0", "a_batch1", "a_outer", "b_batch0", "b_batch1", "b_outer",
+        "c_batch0", "c_batch1", "c_row", "gate_batch0", "gate_batch1", "gate_row",
+        "residual_batch0", "residual_batch1", "residual_row",
+    ),
+    unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"),
+)  # fmt: skip
+def matmul(
+    a, b, c, bias, gate, residual,
+    m, n, k, a_extent, b_extent,
+    a_batch0, a_batch1, a_outer, a_inner,
+    b_batch0, b_batch1, b_outer, b_inner,
+    c_batch0, c_batch1, c_row, c_column,
+    gate_batch0, gate_batch1, gate_row, gate_column,
+    residual_batch0, residual_batch1, residual_row, residual_column,
+    alpha, activation, has_bias, has_gate, has_residual,
+    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Write `activation(alpha * A @ B + bias) * gate + residual` to `c`, all of it in f32.
+
+    `a_outer` and `a_inner` are the strides of A along M and K, the other way round if `A_UNIT` is
+    "m"; likewise of B along K and N, the other way round if `B_UNIT` is "k". `a_extent` and
+    `b_extent` repeat the extent along the inner of the two, the one that the fast specialization
+    needs divisible. `bias` is `[N]`, contiguous; gate and residual are read as C is.
+    """
+    batch0, batch1 = tl.program_id(2), tl.program_id(1)
+    row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
+    total = product(
+        tl.zeros((BLOCK_M, BLOCK_N), tl.float32),
+        a + batch0 * a_batch0 + batch1 * a_batch1, b + batch0 * b_batch0 + batch1 * b_batch1,
+        row, column, m, n, k, a_extent, b_extent, a_outer, a_inner, b_outer, b_inner,
+        A_UNIT, B_UNIT, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K,
+    )  # fmt: skip
+    rows, columns = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
+    inside_n = columns < tl.minimum(n - column, BLOCK_N).to(tl.int32)
+    inside = (rows < tl.minimum(m - row, BLOCK_M).to(tl.int32))[:, None] & inside_n[None, :]
+    result = total * alpha
+    if has_bias:
+        shift = tl.load(bias + column + columns, mask=inside_n)
+        result = result + shift.to(tl.float32)[None, :]
+    result = activated(result, activation)
+    if has_gate:
+        origin = gate + batch0 * gate_batch0 + batch1 * gate_batch1
+        offsets = rows[:, None] * gate_row + columns[None, :] * gate_column
+        factor = tl.load(origin + row * gate_row + column * gate_column + offsets, mask=inside)
+        result = result * factor.to(tl.float32)
+    if has_residual:
+        origin = residual + batch0 * residual_batch0 + batch1 * residual_batch1
+        offsets = rows[:, None] * residual_row + columns[None, :] * residual_column
+        origin = origin + row * residual_row + column * residual_column
+        result = result + tl.load(origin + offsets, mask=inside).to(tl.float32)
+    origin = c + batch0 * c_batch0 + batch1 * c_batch1 + row * c_row + column * c_column
+    offsets = rows[:, None] * c_row + columns[None, :] * c_column
+    tl.store(origin + offsets, result, mask=inside)
+
+
+@tl.kernel(
+    divisible=(
+        "n", "a_extent", "b_extent",
+        "a_batch0", "a_batch1", "a_outer", "b_batch0", "b_batch1", "b_outer",
+        "c_batch0", "c_batch1", "c_row",
+    ),
+    unit=("a_inner", "b_inner", "c_column"),
+)  # fmt: skip
+def matmul_plain(
+    a, b, c,
+    m, n, k, a_extent, b_extent,
+    a_batch0, a_batch1, a_outer, a_inner,
+    b_batch0, b_batch1, b_outer, b_inner,
+    c_batch0, c_batch1, c_row, c_column,
+    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Write `A @ B` to `c`, summed in its dtype: 8-bit integers in i32, f64 in f64."""
+    batch0, batch1 = tl.program_id(2), tl.program_id(1)
+    row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
+    total = product(
+        tl.zeros((BLOCK_M, BLOCK_N), c.dtype),
+        a + batch0 * a_batch0 + batch1 * a_batch1, b + batch0 * b_batch0 + batch1 * b_batch1,
+        row, column, m, n, k, a_extent, b_extent, a_outer, a_inner, b_outer, b_inner,
+        A_UNIT, B_UNIT, "ieee", BLOCK_M, BLOCK_N, BLOCK_K,
+    )  # fmt: skip
+    rows, columns = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
+    inside_n = columns < tl.minimum(n - column, BLOCK_N).to(tl.int32)
+    inside = (rows < tl.minimum(m - row, BLOCK_M).to(tl.int32))[:, None] & inside_n[None, :]
+    origin = c + batch0 * c_batch0 + batch1 * c_batch1 + row * c_row + column * c_column
+    offsets = rows[:, None] * c_row + columns[None, :] * c_column
+    tl.store(origin + offsets, total, mask=inside)

@@ -1,0 +1,246 @@
+"""`return`, `continue` and `break` where a run-time `if` decides: values as Python gives them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.kernel_source import lower_text, run_text
+from tilewright.errors import KernelSyntaxError
+from tilewright_compiler.ir.core import Module
+
+
+def _results(directory: Path, text: str, inputs: range) -> list[int]:
+    """Run kernel `k(x, out)`, which stores to out, for each input, one program each."""
+    x = np.array(list(inputs), np.int64)
+    out = np.full(len(x), -1000, np.int64)
+    run_text(directory, text, {"x": x, "out": out}, grid=(len(x), 1, 1))
+    return out.tolist()
+
+
+def _python(body: str, inputs: range) -> list[int]:
+    namespace: dict[str, object] = {}
+    lines = "\n".join(f"    {line}" for line in body.strip("\n").split("\n"))
+    exec(f"def f(n):\n{lines}\n", namespace)
+    function = namespace["f"]
+    assert callable(function)
+    return [function(n) for n in inputs]
+
+
+BODIES = {
+    "guard": """
+if n < 3:
+    return -1
+return n * 2
+""",
+    "two guards and a rest": """
+a = n
+if n < 2:
+    return 7
+a = a + 1
+if n == 4:
+    a = a * 10
+    return a
+a = a + 5
+return a
+""",
+    "all branches": """
+if n < 2:
+    return 1
+elif n < 5:
+    return n
+else:
+    return n * n
+""",
+    "only some ways return": """
+a = 0
+if n > 2:
+    a = n
+    if n > 5:
+        return 100
+    a = a + 1
+a = a * 2
+return a
+""",
+    "constant results": """
+if n > 2:
+    return 1
+return 0
+""",
+    "return inside an unrolled loop": """
+total = 0
+for i in range(5):
+    if n == i:
+        return total
+    total = total + n
+return -total
+""",
+    "break of an unrolled loop": """
+total = 0
+for i in range(6):
+    if i == n:
+        break
+    total = total + i + n
+total = total * 2
+return total
+""",
+    "continue of an unrolled loop": """
+total = 0
+for i in range(12):
+    if (i + n) % 3 == 0:
+        continue
+    total = total + i
+return total
+""",
+    "continue and break": """
+total = 0
+for i in range(6):
+    if (i + n) % 2 == 0:
+        continue
+    if i > n:
+        break
+    total = total * 3 + i
+return total
+""",
+    "nested unrolled loops": """
+total = 0
+for i in range(3):
+    for j in range(4):
+        if j == n:
+            break
+        if i == n:
+            continue
+        total = total * 2 + i + j
+    total = total + 1
+return total
+""",
+    "return out of nested loops": """
+total = n
+for i in range(3):
+    for j in range(3):
+        total = total + i * j
+        if total == 6:
+            return -total
+return total
+""",
+    "compile-time break": """
+total = n
+for i in range(10):
+    if i == 3:
+        break
+    if i == 1:
+        continue
+    total = total * 10 + i
+return total
+""",
+}
+LOOP_BODIES = {
+    "continue of a run-time loop": """
+total = n - n
+for i in range(n):
+    if i % 3 == 1:
+        continue
+    total = total + i
+return total
+""",
+    "continue in two ways": """
+total = 0
+for i in range(n):
+    if i % 2 == 0:
+        total = total + 1
+        if i == 4:
+            continue
+        total = total + 10
+    else:
+        continue
+    total = total * 2
+return total
+""",
+    "continue of a while": """
+total = 0
+while n > 0:
+    n = n - 1
+    if n == 3:
+        continue
+    total = total * 2 + n
+return total
+""",
+    "guard before a loop": """
+total = 0
+if n > 5:
+    return total - 1
+for i in range(n):
+    total = total + i
+return total
+""",
+    "unrolled loop inside a run-time one": """
+total = 0
+for i in range(n):
+    for j in (0, 1, 2):
+        if i == j:
+            break
+        total = total + j + i
+    total = total * 2
+return total
+""",
+}
+
+
+@pytest.mark.parametrize("name", [*BODIES, *LOOP_BODIES])
+@pytest.mark.parametrize("is_function", [True, False], ids=["callee", "entry"])
+def test_ways_out_are_pythons(name: str, is_function: bool, tmp_path: Path) -> None:
+    body = (BODIES | LOOP_BODIES)[name]
+    expected = _python(body, range(8))
+    if name in BODIES:
+        body = body.replace("range(", "tl.static_range(")
+    body = body.replace("in (0, 1, 2)", "in tl.static_range(3)")
+    lines = [f"    {line}" for line in body.strip("\n").split("\n")]
+    if is_function:
+        text = "\n".join(["@tl.kernel", "def f(n):", *lines, "@tl.kernel", "def k(x, out):"])
+        text += "\n    i = tl.program_id(0)\n    tl.store(out + i, f(tl.load(x + i)))\n"
+    else:
+        stores = "\n".join(lines).replace("return ", "return tl.store(out + p, (")
+        stores = "\n".join(
+            line + ").to(tl.int64))" if "return tl.store" in line else line
+            for line in stores.split("\n")
+        )
+        head = "@tl.kernel\ndef k(x, out):\n    p = tl.program_id(0)\n    n = tl.load(x + p)\n"
+        text = f"{head}{stores}\n"
+    assert _results(tmp_path, text, range(8)) == expected
+
+
+def _count(module: Module, name: str) -> int:
+    return sum(operation.name == name for operation in module.kernel.body.walk())
+
+
+def test_what_follows_a_guard_is_lowered_once(tmp_path: Path) -> None:
+    guards = "\n".join(f"    if n == {i}:\n        return" for i in range(20))
+    text = f"@tl.kernel\ndef k(x, n):\n{guards}\n    tl.store(x, n)\n"
+    module = lower_text(tmp_path, text, x="*i64", n="i64")
+    assert _count(module, "store") == 1
+
+
+def test_too_many_ways_are_told(tmp_path: Path) -> None:
+    part = "    if n > {i}:\n        if n == {i}:\n            return\n        n = n + 1\n"
+    text = "@tl.kernel\ndef k(x, n):\n" + "".join(part.format(i=i) for i in range(20))
+    with pytest.raises(KernelSyntaxError, match="too many ways"):
+        lower_text(tmp_path, text + "    tl.store(x, n)\n", x="*i64", n="i64")
+
+
+def test_tiles_are_returned_from_branches(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def f(a, n):
+    if n > 1:
+        return a + 1, 2
+    return a * 10, 3
+
+@tl.kernel
+def k(x, out):
+    i = tl.program_id(0)
+    a, b = f(tl.arange(0, 2).to(tl.int64), tl.load(x + i))
+    tl.store(out + i, tl.sum(a * b, axis=0))
+"""
+    assert _results(tmp_path, text, range(4)) == [30, 30, 6, 6]

@@ -1,0 +1,247 @@
+"""The kernels of the library are proven to compute under their schedules what they say.
+
+By default one signature of each kernel, dtype and form; `--prove-all` proves every configuration of
+the bundle. A proof is kept in pytest's cache under the hash of the scheduled IR, so that only what
+changed is proven again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from helpers.recorded_launches import recorded
+from tilewright.abi.dtypes import (
+    DType,
+    bfloat16,
+    float8e5,
+    float16,
+    float32,
+    int8,
+    uint8,
+)
+from tilewright.abi.numpy_types import to_numpy
+from tilewright.tensor import configurations, elementwise, rows
+from tilewright.tensor.attention import attention
+from tilewright.tensor.configurations import DotConfiguration
+from tilewright.tensor.convolution import convolution
+from tilewright.tensor.matmul import matmul
+from tilewright_compiler.interpret.traffic import Traffic, shared_traffic
+from tilewright_release.stage_cache import StageCache
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An operation to launch; `patches` replaces functions of a module that choose tiles."""
+
+    name: str
+    call: Callable[[], object]
+    by_default: bool = True
+    patches: tuple[tuple[str, object], ...] = ()
+
+
+def operand(shape: tuple[int, ...], dtype: DType, *, pad: int = 0) -> Array:
+    """Return small numbers of a dtype, aligned to 64 bytes, rows `pad` elements apart."""
+    pitch = shape[-1] + pad
+    random = np.random.default_rng(zlib.crc32(repr(shape).encode()))
+    count = int(np.prod(shape[:-1])) * pitch
+    type_ = to_numpy(dtype)
+    memory = np.zeros(count * type_.itemsize + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    flat = memory[start : start + count * type_.itemsize].view(type_)
+    low, high = (0, 5) if dtype == uint8 else (-4, 5)
+    flat[:] = (random.integers(low, high, count) / (1 if dtype.is_integer else 4)).astype(type_)
+    return flat.reshape(*shape[:-1], pitch)[..., : shape[-1]]
+
+
+# Sizes as the fast form wants them: what is contiguous is a multiple of 16.
+M, N, K = 80, 48, 112
+
+
+def _fast_product(dtype: DType, precision: str, a_unit: str, b_unit: str) -> object:
+    a = operand((M, K), dtype) if a_unit == "k" else operand((K, M), dtype).T
+    b = operand((K, N), dtype) if b_unit == "n" else operand((N, K), dtype).T
+    return matmul(a, b, input_precision=precision)
+
+
+def _general_product(dtype: DType, precision: str) -> object:
+    a, b = operand((35, 37), dtype, pad=2), operand((37, 41), dtype, pad=1)
+    return matmul(a, b, input_precision=precision)
+
+
+def _epilogue(dtype: DType) -> object:
+    a, b = operand((2, 33, 64), dtype), operand((64, 48), dtype)
+    gate, residual = (operand((2, 33, 48), dtype) for _ in range(2))
+    bias = operand((48,), dtype)
+    return matmul(a, b, bias=bias, activation="gelu", alpha=0.5, gate=gate, residual=residual)
+
+
+def _matmul_cases() -> list[Case]:
+    cases = []
+    for (dtype, precision), table in configurations.MATMUL_FAST.items():
+        for index, tiles in enumerate(table):
+            for a_unit, b_unit in (("k", "n"), ("m", "k"), ("k", "k"), ("m", "n")):
+                cases.append(
+                    Case(
+                        f"matmul-{dtype}-{precision}-{index}-{a_unit}{b_unit}",
+                        partial(_fast_product, dtype, precision, a_unit, b_unit),
+                        tiles is table[-1] and (a_unit == "k" or dtype == bfloat16),
+                        (("matmul.matmul_configuration", _always(tiles)),),
+                    )
+                )
+    for dtype, precision in configurations.MATMUL_GENERAL:
+        cases.append(
+            Case(
+                f"matmul-{dtype}-{precision}-general",
+                partial(_general_product, dtype, precision),
+                dtype in (bfloat16, float32, int8, float8e5),
+            )
+        )
+    cases.append(Case("matmul-epilogue", partial(_epilogue, bfloat16)))
+    cases.append(Case("matmul-epilogue-f32", partial(_epilogue, float32), by_default=False))
+    return cases
+
+
+def _always(tiles: DotConfiguration) -> Callable[..., DotConfiguration]:
+    return lambda *_args, **_options: tiles
+
+
+def _attention(dtype: DType, dim: int, pad: int, *, plain: bool) -> object:
+    q, k, v = (operand((2, rows, dim), dtype, pad=pad) for rows in (70, 90, 90))
+    if plain:
+        return attention(q, k, v)
+    return attention(
+        q,
+        k,
+        v,
+        bias=operand((2, 70, 90), dtype, pad=6),
+        causal=True,
+        lse=np.zeros((2, 70), np.float32),
+    )
+
+
+def _attention_cases() -> list[Case]:
+    cases = []
+    tables = (
+        (bfloat16, configurations.ATTENTION_16),
+        (float16, configurations.ATTENTION_16),
+        (float32, configurations.ATTENTION_32),
+    )
+    for dtype, table in tables:
+        for dim in table:
+            for form, pad, size in (("fast", 0, dim), ("general", 1, dim - 3)):
+                cases.append(
+                    Case(
+                        f"attention-{dtype}-{dim}-{form}",
+                        partial(_attention, dtype, size, pad, plain=form == "fast"),
+                        (dim == 32 and dtype != float16) or (dim, form) == (64, "fast"),
+                    )
+                )
+    return cases
+
+
+def _convolution(dtype: DType, *, last: bool) -> object:
+    channels, filters = (32, 48) if last else (5, 7)
+    x, w = operand((2, 9, 7, channels), dtype), operand((filters, 3, 3, channels), dtype)
+    x, w = x.transpose(0, 3, 1, 2), w.transpose(0, 3, 1, 2)
+    if not last:
+        x, w = np.ascontiguousarray(x), np.ascontiguousarray(w)
+    return convolution(x, w, bias=operand((filters,), dtype), stride=2, padding=1)
+
+
+def _convolution_cases() -> list[Case]:
+    return [
+        Case(
+            f"convolution-{dtype}-{'last' if last else 'first'}",
+            partial(_convolution, dtype, last=last),
+            dtype != float16,
+        )
+        for dtype in (bfloat16, float16, float32)
+        for last in (True, False)
+    ]
+
+
+_ROW_OPERATIONS: dict[str, Callable[[Array], object]] = {
+    "softmax": rows.softmax,
+    "layer_norm": lambda x: rows.layer_norm(
+        x, weight=operand(x.shape[-1:], _dtype(x)), bias=operand(x.shape[-1:], _dtype(x))
+    ),
+    "sum": rows.sum,
+    "max": rows.max,
+    "exp": elementwise.exp,
+    "gelu": elementwise.gelu,
+    "add": lambda x: elementwise.add(x, x[:1]),
+    "mul": lambda x: elementwise.mul(x, x[:, ::-1] if x.ndim > 1 else x),
+}
+
+
+def _on_rows(call: Callable[[Array], object], dtype: DType, width: int, pad: int) -> object:
+    return call(operand((5, width), dtype, pad=pad))
+
+
+def _dtype(x: Array) -> DType:
+    return {np.dtype(np.float32): float32, np.dtype(np.float16): float16}.get(x.dtype, bfloat16)
+
+
+def _row_cases() -> list[Case]:
+    widths = [*(tiles.block_n for tiles in configurations.ROWS), 40_000]
+    cases = []
+    for name, call in _ROW_OPERATIONS.items():
+        for dtype in (float32, float16, bfloat16):
+            for width in widths:
+                for form, pad, size in (("fast", 3, width - 3), ("general", 1, width - 6)):
+                    by_default = dtype == bfloat16 and width in (512, 4096)
+                    cases.append(
+                        Case(
+                            f"{name}-{dtype}-{width}-{form}",
+                            partial(_on_rows, call, dtype, size, pad),
+                            by_default and name not in ("max", "mul", "exp"),
+                        )
+                    )
+    return cases
+
+
+CASES = [*_matmul_cases(), *_attention_cases(), *_convolution_cases(), *_row_cases()]
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> StageCache:
+    """Keep proofs beside what else pytest keeps."""
+    assert request.config.cache is not None
+    return StageCache(request.config.cache.mkdir("proofs"), "schedules")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    every = metafunc.config.getoption("--prove-all")
+    cases = [case for case in CASES if every or case.by_default]
+    metafunc.parametrize("case", cases, ids=[case.name for case in cases])
+
+
+def test_schedule_is_proven(case: Case, store: StageCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    for function, replacement in case.patches:
+        monkeypatch.setattr(f"tilewright.tensor.{function}", replacement)
+    launches = recorded(monkeypatch, case.call)
+    assert launches
+    for launch in launches:
+        schedule = launch.prove(store=store)
+        conflicts = [
+            f"{traffic.operation.name} {traffic.access}"
+            for traffic in shared_traffic(schedule)
+            if traffic.loops and traffic.access.ways > _ways_allowed(traffic)
+        ]
+        assert not conflicts, "bank conflicts in a loop"
+
+
+def _ways_allowed(traffic: Traffic) -> int:
+    # An exchange may take a conflict on one side for wider accesses on the other: its plan is the
+    # one with the fewest instructions and passes together. Operands of products have none.
+    return 2 if traffic.operation.name in ("convert_layout", "reduce") else 1

@@ -1,0 +1,61 @@
+"""What operations on arrays launch: the kernel, its signature, the grid and the arguments.
+
+NumPy arrays go to the interpreter, and there a launch is taken instead of run. So a test gets the
+signatures that the library uses with the launches that it makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tilewright.abi.signature import KernelSignature
+from tilewright.language.kernel import Kernel
+from tilewright.runtime import jit
+from tilewright_compiler.frontend.lower import lower_kernel
+from tilewright_compiler.interpret.proof import Launch, Store, prove
+from tilewright_compiler.ir.core import Module
+from tilewright_compiler.passes import optimize
+from tilewright_compiler.schedule.plan import schedule_module
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLaunch:
+    """One launch of a library kernel."""
+
+    kernel: Kernel
+    signature: KernelSignature
+    launch: Launch
+
+    def modules(self) -> tuple[Module, Module]:
+        """Return the kernel's tile IR and its schedule."""
+        module = optimize(lower_kernel(self.kernel, self.signature))
+        return module, schedule_module(module)
+
+    def prove(self, *, store: Store | None = None) -> Module:
+        """Prove the schedule on this launch, unless the store says that it is; return it."""
+        module, schedule = self.modules()
+        prove(module, schedule, [self.launch], seeds=(0,), store=store)
+        return schedule
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> list[RecordedLaunch]:
+    """Return what a call launches on NumPy arrays; nothing runs."""
+    launches: list[RecordedLaunch] = []
+
+    def take(
+        kernel: Kernel,
+        signature: KernelSignature,
+        *,
+        grid: tuple[int, int, int],
+        arguments: Mapping[str, Any],
+    ) -> None:
+        launches.append(RecordedLaunch(kernel, signature, Launch(grid, arguments)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jit, "interpret_kernel", take)
+        call()
+    return launches

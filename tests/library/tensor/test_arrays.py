@@ -1,0 +1,73 @@
+"""What operations need of arrays: the form that a launch takes, batches cut, outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.abi.dtypes import float32, int64
+from tilewright.abi.signature import Fact, PointerFact, ScalarFact, specialize
+from tilewright.errors import ArgumentError
+from tilewright.kernels.reduce import sum_rows
+from tilewright.tensor.arrays import GRID_HEIGHT, Operand, batched, is_fast, output
+from tilewright.tensor.configurations import DotConfiguration
+from tilewright.tensor.products import check_choice, count_tiles
+
+INTEGERS = st.sampled_from([0, 1, 8, 16, -32, 2**31 - 16, 2**31, -(2**31), 2**40])
+
+
+@given(offset=st.integers(0, 5), integers=st.lists(INTEGERS, min_size=8, max_size=8))
+def test_the_form_is_that_of_the_launch(offset: int, integers: list[int]) -> None:
+    memory = np.zeros(64, np.float32)
+    pointers = (memory[offset:], memory[32:])
+    names = [p.name for p in sum_rows.parameters if not p.is_constexpr]
+    facts: dict[str, Fact] = {
+        name: PointerFact(float32, array.ctypes.data)
+        for name, array in zip(names, pointers, strict=False)
+    }
+    facts |= {
+        name: ScalarFact(int64, value) for name, value in zip(names[2:], integers, strict=True)
+    }
+    launched = specialize(facts, rule=sum_rows.rule, num_warps=4, num_stages=3)
+    found = is_fast(sum_rows, pointers, tuple(integers))
+    assert found == (launched.specialization == "fast")
+
+
+def test_batches_are_cut_to_the_height_of_a_grid() -> None:
+    size = 2 * GRID_HEIGHT + 3
+    array = np.arange(size * 2).reshape(size, 2)
+    found = list(batched((size,), (Operand(array, (2,)),), rank=1))
+    assert [space.sizes for _, space in found] == [(GRID_HEIGHT,), (GRID_HEIGHT,), (3,)]
+    assert all(space.strides == ((2,),) for _, space in found)
+    starts = [views[0].flat[0] for views, _ in found if isinstance(views[0], np.ndarray)]
+    assert starts == [0, 2 * GRID_HEIGHT, 4 * GRID_HEIGHT]
+
+
+def test_batches_that_fit_stay_whole() -> None:
+    array = np.zeros((4, 5, 6))
+    (found,) = batched((4, 5, 6), (Operand(array, (30, 6, 1)),), rank=2)
+    assert found[0] == (array,)
+    assert found[1].sizes == (1, 120)
+
+
+def test_an_output_of_a_dtype_of_its_own() -> None:
+    like = np.zeros((3,), np.float16)
+    made = output(None, (2, 2), like, float32)
+    assert made.shape == (2, 2)
+    assert made.dtype == np.float32
+    with pytest.raises(ArgumentError, match="out has dtype f16, the result has f32"):
+        output(like, (3,), like, float32)
+
+
+def test_more_tiles_than_a_grid_holds_are_refused() -> None:
+    tiles = DotConfiguration(64, 64, 32, 4, 2)
+    assert count_tiles(65, 64 * 2**20, tiles) == 2 * 2**20
+    with pytest.raises(ArgumentError, match="compute them in parts"):
+        count_tiles(1, 64 * 2**28, tiles)
+
+
+def test_a_choice_names_what_there_is() -> None:
+    with pytest.raises(ArgumentError, match="colour is 'red'; it is one of 'blue', 'green'"):
+        check_choice("colour", "red", ("blue", "green"))
