@@ -64,7 +64,7 @@ MATHEMATICS = (
     _wrong(
         "method that is none",
         KernelTypeError,
-        ("no attribute `sort_of`", "dtype, shape, T, to", "as methods"),
+        ("no attribute `sort_of`", "dtype, shape, numel, T, to", "as methods"),
         "a = t.sort_of()  # here",
     ),
     _wrong(

@@ -21,4 +21,7 @@ def _without_references(
         return None
     count: int = operation.attributes["arguments"]
     types = [result.type for result in operation.results]
-    return builder.create(operation.name, operands[:count], types, **operation.attributes).results
+    new = builder.create(operation.name, operands[:count], types, **operation.attributes)
+    for result, old in zip(new.results, operation.results, strict=True):
+        result.name = old.name
+    return new.results

@@ -34,9 +34,8 @@ def device_assert(
 
 @operation
 def debug_barrier() -> None:
-    """Let all threads of the program meet: what they stored before, they read after.
+    """Let all threads of the program meet here.
 
-    Needed only where a program loads from memory what it stored itself, in other lanes: the tiles
-    of a kernel need no barriers.
+    No kernel needs it: loads, stores and atomic operations of a program keep the order of its text.
     """
     outside_kernel(debug_barrier)

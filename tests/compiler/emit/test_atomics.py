@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -11,8 +12,12 @@ import pytest
 
 from helpers.every_way import lower_text, run_every_way
 from helpers.ptx_program import parse
+from tilewright.abi.target import Target
 from tilewright_compiler.backend.ptx import lower_to_ptx
+from tilewright_compiler.backend.ptxas import assemble
+from tilewright_compiler.capabilities import TARGETS
 from tilewright_compiler.emit.module import emit_module
+from tilewright_compiler.ir.ops.atomics import SCOPES, SEMANTICS
 from tilewright_compiler.passes import optimize
 from tilewright_compiler.schedule.plan import schedule_module
 
@@ -172,3 +177,24 @@ def k(x):
 """
     module = lower_text(text, {"x": np.zeros(1, np.int32)})
     assert schedule_module(optimize(module)).attributes["shared_bytes"] == 0
+
+
+@pytest.fixture(scope="module", params=[*INTEGERS, *FLOATS])
+def everything(request: pytest.FixtureRequest) -> str:
+    """Return the PTX of a kernel with each kind, order and scope, its result used and unused."""
+    name: str = request.param
+    lines = []
+    for kind, sem, scope in product((k for n, k in _cases() if n == name), SEMANTICS, SCOPES):
+        values = "1, 2" if kind == "cas" else "1"
+        how = f'{values}, sem="{sem}", scope="{scope}")'
+        lines.append(f"    tl.atomic_{kind}(x + lanes, {how}\n")
+        lines.append(f"    tl.store(x, tl.atomic_{kind}(x, {how})\n")
+    text = f"@tl.kernel\ndef k(x):\n    lanes = tl.arange(0, 16)\n{''.join(lines)}"
+    dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    module = lower_text(text, {"x": np.zeros(1, dtype)})
+    return lower_to_ptx(emit_module(schedule_module(optimize(module)))).text
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_everything_assembles(everything: str, target: Target) -> None:
+    assert assemble(everything, target).spill_bytes == 0
