@@ -11,6 +11,8 @@ import torch
 from benchmarks.rounds import ROUNDS, Timing
 
 Contender = Callable[[], object]
+Loop = Callable[[int], object]
+"""A contender that is called so many times at a stroke."""
 
 # Calls between two waits for the device: few enough that the driver's launch queue, of some
 # thousand launches, never fills and blocks the host.
@@ -36,15 +38,18 @@ def device_ms(contenders: dict[str, Contender], *, target_ms: float = 10.0) -> T
     return Timing(rounds)
 
 
-def host_us(contenders: dict[str, Contender], *, bursts: int = 10) -> Timing:
+def host_us(
+    contenders: dict[str, Contender], *, loops: dict[str, Loop] | None = None, bursts: int = 10
+) -> Timing:
     """Time what a call costs the host in microseconds; waiting for the device is not in it."""
-    for call in contenders.values():
+    called = {name: _loop(call) for name, call in contenders.items()} | (loops or {})
+    for loop in called.values():
         for _ in range(_WARM_UP_BURSTS):
-            _burst_s(call)
-    rounds: dict[str, list[float]] = {name: [] for name in contenders}
+            _burst_s(loop)
+    rounds: dict[str, list[float]] = {name: [] for name in called}
     for _ in range(ROUNDS):
-        for name, call in contenders.items():
-            total = sum(_burst_s(call) for _ in range(bursts))
+        for name, loop in called.items():
+            total = sum(_burst_s(loop) for _ in range(bursts))
             rounds[name].append(total / (bursts * _BURST) * 1e6)
     return Timing(rounds)
 
@@ -64,11 +69,18 @@ def memory_taken(call: Contender) -> int:
     return max(0, before - int(torch.cuda.mem_get_info()[0]))
 
 
-def _burst_s(call: Contender) -> float:
+def _loop(call: Contender) -> Loop:
+    def loop(count: int) -> None:
+        for _ in range(count):
+            call()
+
+    return loop
+
+
+def _burst_s(loop: Loop) -> float:
     gc.disable()  # as timeit does: a collection is the program's cost, not the launch's
     start = time.perf_counter()
-    for _ in range(_BURST):
-        call()
+    loop(_BURST)
     taken = time.perf_counter() - start
     gc.enable()
     torch.cuda.synchronize()

@@ -364,7 +364,9 @@ class _Generator:
         body = Block((Value(ScalarType(int32), "i"), *map(Value, types)))
         self.inner(body, depth, body.arguments[1:])
         operands = (lower, upper, step, *initial)
-        self.pool += builder.create("for", operands, types, (body,)).results
+        unroll = self.draw(st.sampled_from([1, 1, 2, 3]))
+        asked = {"unroll": unroll} if unroll > 1 else {}
+        self.pool += builder.create("for", operands, types, (body,), **asked).results
 
     def _while(self, builder: Builder, depth: int) -> None:
         """Count down from a small number, carrying other values along."""

@@ -2,8 +2,9 @@
 
 The kernels are so small that the device waits for the host. Nothing is prepared outside the clock:
 ours classifies its arguments, specializes and finds its plan at every call, as do torch and Triton;
-cuda.core and cuda.bindings are given what is fixed beforehand and are the floor. Every contender's
-result is checked before its first timed call.
+cuda.core and cuda.bindings are given what is fixed beforehand, and `driver`, a loop in C around the
+driver's call, is the floor of them all on the machine of the run. Every contender's result is
+checked before its first timed call.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import numpy as np
 import torch
 
 import tilewright
-from benchmarks.baselines import cuda_bindings_vecadd, triton_vecadd
+from benchmarks.baselines import cuda_bindings_vecadd, driver_loop, triton_vecadd
 from benchmarks.kernels import copy_tiles
 from benchmarks.record import Row
-from benchmarks.timing import Contender, host_us
+from benchmarks.timing import Contender, Loop, host_us
 from tilewright.abi.dtypes import float32, int64
 from tilewright.abi.signature import Constexpr, declared
 from tilewright.runtime import sources
@@ -56,7 +57,8 @@ def _four_arguments() -> Row:
 
     ours()
     error = _error(out, x + y)
-    timing = host_us({"ours": ours, **_additions()})
+    additions, loops = _additions()
+    timing = host_us({"ours": ours, **additions}, loops=loops)
     return timing.row(
         f"four_arguments/vecadd/{N}/-/eager", unit="us", checked=error == 0, err={"ours": error}
     )
@@ -71,7 +73,8 @@ def _torch_arguments() -> Row:
 
     ours()
     error = _error(tilewright.as_device_array(out), (x + y).cpu().numpy())
-    timing = host_us({"ours": ours, **_additions()})
+    additions, loops = _additions()
+    timing = host_us({"ours": ours, **additions}, loops=loops)
     return timing.row(
         f"torch_arguments/vecadd/{N}/-/eager", unit="us", checked=error == 0, err={"ours": error}
     )
@@ -99,8 +102,8 @@ def _two_tensor_maps() -> Row:
     )
 
 
-def _additions() -> dict[str, Contender]:
-    """Return the peers' vector additions, each checked."""
+def _additions() -> tuple[dict[str, Contender], dict[str, Loop]]:
+    """Return the peers' vector additions and the driver's, each checked."""
     x, y = torch.randn(2, N, device="cuda")
     out = torch.full_like(x, torch.nan)
     loaded, cubin = _compiled()
@@ -116,13 +119,14 @@ def _additions() -> dict[str, Contender]:
         print(f"without cuda.core, which is not installed: {error}")
     else:
         calls["cuda.core"] = cuda_core_vecadd.launcher(cubin, entry, threads, x, y, out)
-    for name, call in calls.items():
+    loop = driver_loop.looper(loaded.function, threads, x, y, out)
+    for name, call in {**calls, "driver": lambda: loop(1)}.items():
         out.fill_(torch.nan)
         call()
         if not torch.equal(out, x + y):
             msg = f"{name} gave a wrong sum: its time would mean nothing"
             raise RuntimeError(msg)
-    return calls
+    return calls, {"driver": loop}
 
 
 def _compiled() -> tuple[LoadedKernel, bytes]:

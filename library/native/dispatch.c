@@ -1,4 +1,7 @@
-// `Dispatcher` and `Launch`: from `kernel[grid](...)` to a bound plan, without Python on a hit.
+// `Dispatcher`: from `kernel[grid](...)` to a bound plan, without Python on a hit.
+//
+// What `kernel[grid]` gives is a built-in function of (dispatcher, grid): the interpreter calls those with the
+// arguments where they lie, where a type with a call slot would be handed a tuple and a dict made for it.
 //
 // A launch is looked up by what its binary depends on: device, dtype of every argument, values of the
 // constexprs, launch options, and the one bit that says whether the fast specialization is allowed. That bit
@@ -27,17 +30,17 @@ typedef struct {
 } Dispatcher;
 
 typedef struct {
-    PyObject_HEAD
-    Dispatcher *dispatcher;
-    PyObject *grid;
-} Launch;
+    PyObject *const *positional;
+    Py_ssize_t count;
+    PyObject *names;  // tuple of the keywords, whose values follow the positional ones, or NULL
+} Given;
 
 typedef struct {
     int num_warps, num_stages;
     PyObject *values[MAX_PARAMETERS];  // borrowed
 } Bound;
 
-static PyTypeObject *dispatcher_type = NULL, *launch_type = NULL;
+static PyTypeObject *dispatcher_type = NULL;
 static PyObject *name_num_warps, *name_num_stages, *name_stream;
 
 // ---- the cache
@@ -270,25 +273,22 @@ static int bind_keyword(const Dispatcher *self, PyObject *name, PyObject *value,
     return -1;
 }
 
-static int bind(const Dispatcher *self, PyObject *arguments, PyObject *keywords, Bound *bound, Call *call)
+static int bind(const Dispatcher *self, const Given *given, Bound *bound, Call *call)
 {
-    Py_ssize_t given = PyTuple_Size(arguments);
-    if (given > self->count) {
-        PyErr_Format(tw_argument_error, "%U: takes %d arguments, but %zd were given", self->name, self->count, given);
+    if (given->count > self->count) {
+        PyErr_Format(tw_argument_error, "%U: takes %d arguments, but %zd were given", self->name, self->count,
+                     given->count);
         return -1;
     }
     bound->num_warps = DEFAULT_NUM_WARPS;
     bound->num_stages = DEFAULT_NUM_STAGES;
     for (int i = 0; i < self->count; i++) {
-        bound->values[i] = i < given ? PyTuple_GetItem(arguments, i) : NULL;
+        bound->values[i] = i < given->count ? given->positional[i] : NULL;
     }
-    if (keywords != NULL) {
-        Py_ssize_t position = 0;
-        PyObject *name, *value;
-        while (PyDict_Next(keywords, &position, &name, &value)) {
-            if (bind_keyword(self, name, value, bound, call) < 0) {
-                return -1;
-            }
+    Py_ssize_t keywords = given->names == NULL ? 0 : PyTuple_Size(given->names);
+    for (Py_ssize_t i = 0; i < keywords; i++) {
+        if (bind_keyword(self, PyTuple_GetItem(given->names, i), given->positional[given->count + i], bound, call) < 0) {
+            return -1;
         }
     }
     for (int i = 0; i < self->count; i++) {
@@ -306,7 +306,7 @@ static int bind(const Dispatcher *self, PyObject *arguments, PyObject *keywords,
 
 static int parse_extent(const Dispatcher *self, PyObject *object, uint64_t *extent)
 {
-    PyObject *integer = PyNumber_Index(object);
+    PyObject *integer = PyLong_CheckExact(object) ? Py_NewRef(object) : PyNumber_Index(object);
     if (integer == NULL) {
         PyErr_Clear();
         PyErr_Format(tw_launch_error, "%U: the grid must be an int, 1 to 3 ints or a function of the arguments that "
@@ -450,11 +450,11 @@ static int launch_on_device(Dispatcher *self, Call *call, const Bound *bound, co
     return status;
 }
 
-static int run(Dispatcher *self, PyObject *grid_object, PyObject *arguments, PyObject *keywords, Call *call)
+static int run(Dispatcher *self, PyObject *grid_object, const Given *given, Call *call)
 {
     Bound bound;
     uint64_t grid[3];
-    if (bind(self, arguments, keywords, &bound, call) < 0) {
+    if (bind(self, given, &bound, call) < 0) {
         return -1;
     }
     for (int i = 0; i < self->count; i++) {
@@ -479,10 +479,11 @@ static int run(Dispatcher *self, PyObject *grid_object, PyObject *arguments, PyO
     return call->host_from >= 0 ? interpret(self, &bound, grid) : launch_on_device(self, call, &bound, grid);
 }
 
-static PyObject *launch_call(PyObject *object, PyObject *arguments, PyObject *keywords)
+// launch(*arguments, **keywords) of a pair (dispatcher, grid)
+static PyObject *launch(PyObject *pair, PyObject *const *arguments, Py_ssize_t count, PyObject *names)
 {
-    Launch *self = (Launch *)object;
-    Dispatcher *dispatcher = self->dispatcher;
+    Dispatcher *dispatcher = (Dispatcher *)PyTuple_GetItem(pair, 0);
+    Given given = {.positional = arguments, .count = count, .names = names};
     Call call;
     call.count = dispatcher->count;
     call.device = call.host_from = -1;
@@ -492,7 +493,7 @@ static PyObject *launch_call(PyObject *object, PyObject *arguments, PyObject *ke
     call.foreign_count = call.held_count = 0;
     call.names = dispatcher->names;
     call.kernel = dispatcher->name;
-    int status = run(dispatcher, self->grid, arguments, keywords, &call);
+    int status = run(dispatcher, PyTuple_GetItem(pair, 1), &given, &call);
     for (int i = 0; i < call.held_count; i++) {
         Py_DECREF(call.held[i]);
     }
@@ -609,19 +610,20 @@ static void dispatcher_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
+static PyMethodDef launch_definition = {
+    "launch", (PyCFunction)(void (*)(void))launch, METH_FASTCALL | METH_KEYWORDS,
+    "Launch the kernel with these arguments, and num_warps, num_stages and stream as keywords."};
+
 static PyObject *dispatcher_call(PyObject *object, PyObject *arguments, PyObject *keywords)
 {
     if (keywords != NULL || PyTuple_Size(arguments) != 1) {
         PyErr_SetString(PyExc_TypeError, "a dispatcher is called with the grid");
         return NULL;
     }
-    Launch *launch = (Launch *)PyType_GenericAlloc(launch_type, 0);
-    if (launch == NULL) {
-        return NULL;
-    }
-    launch->dispatcher = (Dispatcher *)Py_NewRef(object);
-    launch->grid = Py_NewRef(PyTuple_GetItem(arguments, 0));
-    return (PyObject *)launch;
+    PyObject *pair = PyTuple_Pack(2, object, PyTuple_GetItem(arguments, 0));
+    PyObject *result = pair == NULL ? NULL : PyCFunction_NewEx(&launch_definition, pair, NULL);
+    Py_XDECREF(pair);
+    return result;
 }
 
 static PyObject *dispatcher_forget(PyObject *object, PyObject *Py_UNUSED(ignored))
@@ -652,7 +654,7 @@ static PyGetSetDef dispatcher_properties[] = {
 };
 
 static PyType_Slot dispatcher_slots[] = {
-    {Py_tp_doc, "The launches of one kernel; calling it with a grid gives a Launch."},
+    {Py_tp_doc, "The launches of one kernel; calling it with a grid gives what is called with the arguments."},
     {Py_tp_new, dispatcher_new},
     {Py_tp_dealloc, dispatcher_dealloc},
     {Py_tp_traverse, dispatcher_traverse},
@@ -670,63 +672,14 @@ static PyType_Spec dispatcher_spec = {
     .slots = dispatcher_slots,
 };
 
-static int launch_traverse(PyObject *object, visitproc visit, void *arg)
-{
-    Launch *self = (Launch *)object;
-    Py_VISIT(Py_TYPE(object));
-    Py_VISIT((PyObject *)self->dispatcher);
-    Py_VISIT(self->grid);
-    return 0;
-}
-
-static int launch_clear(PyObject *object)
-{
-    Launch *self = (Launch *)object;
-    Py_CLEAR(self->grid);
-    return 0;
-}
-
-static void launch_dealloc(PyObject *object)
-{
-    Launch *self = (Launch *)object;
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    Py_CLEAR(self->grid);
-    Py_XDECREF((PyObject *)self->dispatcher);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
-}
-
-static PyType_Slot launch_slots[] = {
-    {Py_tp_doc, "A kernel with its grid; call it with the kernel's arguments."},
-    {Py_tp_dealloc, launch_dealloc},
-    {Py_tp_traverse, launch_traverse},
-    {Py_tp_clear, launch_clear},
-    {Py_tp_call, launch_call},
-    {0, NULL},
-};
-
-static PyType_Spec launch_spec = {
-    .name = "tilewright.runtime._launcher.Launch",
-    .basicsize = sizeof(Launch),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = launch_slots,
-};
-
 int tw_dispatch_ready(PyObject *module)
 {
     name_num_warps = PyUnicode_InternFromString("num_warps");
     name_num_stages = PyUnicode_InternFromString("num_stages");
     name_stream = PyUnicode_InternFromString("stream");
     dispatcher_type = (PyTypeObject *)PyType_FromSpec(&dispatcher_spec);
-    launch_type = (PyTypeObject *)PyType_FromSpec(&launch_spec);
-    if (name_num_warps == NULL || name_num_stages == NULL || name_stream == NULL || dispatcher_type == NULL ||
-        launch_type == NULL) {
+    if (name_num_warps == NULL || name_num_stages == NULL || name_stream == NULL || dispatcher_type == NULL) {
         return -1;
     }
-    return PyModule_AddObjectRef(module, "Dispatcher", (PyObject *)dispatcher_type) < 0 ||
-                   PyModule_AddObjectRef(module, "Launch", (PyObject *)launch_type) < 0
-               ? -1
-               : 0;
+    return PyModule_AddObjectRef(module, "Dispatcher", (PyObject *)dispatcher_type);
 }

@@ -18,6 +18,7 @@ from tilewright.abi.numpy_types import from_numpy
 from tilewright.abi.signature import ConstexprValue, Specialization
 from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.interpret import scheduled, tile
+from tilewright_compiler.interpret.plan import may_wait
 from tilewright_compiler.ir.core import Module
 from tilewright_compiler.ir.verifier import verify
 from tilewright_compiler.passes import optimize
@@ -53,27 +54,38 @@ def run_every_way(
     arrays: Mapping[str, Array],
     *,
     num_warps: int = 4,
+    programs: int = 1,
+    specialization: Specialization = "general",
     **constexprs: ConstexprValue,
 ) -> dict[str, Array]:
-    """Return what the kernel leaves in its arrays; asserts that all ways leave the same bits."""
-    module = lower_text(text, arrays, num_warps=num_warps, **constexprs)
-    first = _interpreted(module, arrays)
-    _assert_equal(_interpreted(optimize(module), arrays), first, "optimised")
+    """Return what the kernel leaves in its arrays; asserts that all ways leave the same bits.
+
+    Programs that wait for each other are not run under the checker, which runs them in turn.
+    """
+    grid = (programs, 1, 1)
+    module = lower_text(
+        text, arrays, num_warps=num_warps, specialization=specialization, **constexprs
+    )
+    first = _interpreted(module, arrays, grid)
+    _assert_equal(_interpreted(optimize(module), arrays, grid), first, "optimised")
     schedule = schedule_module(optimize(module))
     verify(schedule)
-    checked = {name: array.copy() for name, array in arrays.items()}
-    scheduled.run(schedule, grid=(1, 1, 1), arguments=checked)
-    _assert_equal(checked, first, "scheduled")
+    if not may_wait(module, tile.prepare(module, grid=grid, arguments=arrays)[0]):
+        checked = {name: array.copy() for name, array in arrays.items()}
+        scheduled.run(schedule, grid=grid, arguments=checked)
+        _assert_equal(checked, first, "scheduled")
     for order in ORDERS:
         copies = {name: array.copy() for name, array in arrays.items()}
-        run_scheduled(schedule, list(copies.values()), order=order)
+        run_scheduled(schedule, list(copies.values()), order=order, grid=grid)
         _assert_equal(copies, first, f"PTX, {order}")
     return first
 
 
-def _interpreted(module: Module, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def _interpreted(
+    module: Module, arrays: Mapping[str, Array], grid: tuple[int, int, int]
+) -> dict[str, Array]:
     copies = {name: array.copy() for name, array in arrays.items()}
-    tile.run(module, grid=(1, 1, 1), arguments=copies)
+    tile.run(module, grid=grid, arguments=copies)
     return copies
 
 

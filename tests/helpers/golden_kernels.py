@@ -57,7 +57,12 @@ def everything(x, out, n, stride, step, BLOCK: tl.constexpr, MODE: tl.constexpr 
     return
 
 
-KERNELS = (helper, everything)
+@tl.kernel
+def formatted(N: tl.constexpr):
+    tl.static_print(f"{N}: {N!r:>{3}} {{}}", sep="")
+
+
+KERNELS = (helper, everything, formatted)
 
 
 def golden_keys() -> dict[str, dict[str, str]]:

@@ -19,15 +19,18 @@ from typing import Any, Literal
 import numpy as np
 
 from helpers import ptx_arithmetic as pa
-from helpers import ptx_matrix
+from helpers import ptx_atomics, ptx_matrix
 from helpers.ptx_arithmetic import Array
+from helpers.ptx_functions import FUNCTIONS
 from helpers.ptx_program import Instruction, Program, parse
+from helpers.ptx_rounding import directed
 
 Order = Literal["lockstep", "ascending", "descending"]
 Arrival = Literal["late", "early"]
 WARP = 32
 _SEGMENT = 1 << 32
 _MAX_STEPS = 2_000_000
+_TURN = 8
 
 
 class PtxFault(Exception):
@@ -125,11 +128,11 @@ class _Machine:
 
     def run(self) -> None:
         end = len(self.program.instructions)
-        for _ in range(_MAX_STEPS):
+        for step in range(_MAX_STEPS):
             alive = self.pc < end
             if not alive.any():
                 return
-            ready = self._may_run(alive & ~self.waits)
+            ready = self._with_turn(step, self._may_run(alive & ~self.waits))
             if not ready.any():
                 msg = "all threads wait at barriers that not all threads of their CTA reach"
                 raise PtxFault(msg)
@@ -137,6 +140,13 @@ class _Machine:
             self._step(self.program.instructions[pc], np.flatnonzero(ready & (self.pc == pc)))
         msg = f"no end after {_MAX_STEPS} steps"
         raise PtxFault(msg)
+
+    def _with_turn(self, step: int, ready: Array) -> Array:
+        """Now and then let one CTA run alone, so that others may wait for what it writes."""
+        if step % _TURN or not ready.any():
+            return ready
+        alone = ready & (self.cta == step // _TURN % self.shared.shape[0])
+        return alone if alone.any() else ready
 
     def _may_run(self, ready: Array) -> Array:
         if self.order == "lockstep":
@@ -162,6 +172,8 @@ class _Machine:
             return
         elif len(here):
             execute = getattr(self, f"_do_{name}", None)
+            if name in FUNCTIONS:
+                execute = self._function
             if execute is None:
                 msg = f"instruction {instruction} is not known to this interpreter"
                 raise NotImplementedError(msg)
@@ -325,6 +337,35 @@ class _Machine:
         if (address % size).any():
             msg = f"{instruction}: address {int(address[address % size != 0][0]):#x} not aligned"
             raise PtxFault(msg)
+
+    # Atomic operations
+
+    def _do_atom(self, instruction: Instruction, threads: Array) -> None:
+        target, *rest = instruction.operands
+        old = self._in_turn(instruction, threads, *rest)
+        self._write(target, threads, old, ptx_atomics.word_type(instruction))
+
+    def _do_red(self, instruction: Instruction, threads: Array) -> None:
+        self._in_turn(instruction, threads, *instruction.operands)
+
+    def _in_turn(
+        self, instruction: Instruction, threads: Array, pointer: str, *given: str
+    ) -> Array:
+        if not ptx_atomics.is_known(instruction):
+            msg = f"{instruction}: no such atomic operation"
+            raise PtxFault(msg)
+        type_ = ptx_atomics.word_type(instruction)
+        address, size = self._address(pointer, threads), pa.bits_of(type_) // 8
+        self._check_aligned(instruction, address, size)
+        values = [self._read(operand, threads, type_) for operand in given]
+        old = np.zeros(len(threads), pa.DTYPES[type_])
+        for memory, rows, where, chosen in self._places(instruction, threads, address, size):
+            mine, is_reversed = [value[chosen] for value in values], self.order == "descending"
+            if memory.ndim == 2:  # that of each CTA behind the other
+                memory, where = memory.reshape(-1), rows * memory.shape[1] + where
+            old[chosen] = ptx_atomics.in_turn(instruction, memory, where, mine, reverse=is_reversed)
+            self.stored_bytes += size * len(where)
+        return old
 
     # Asynchronous copies
 
@@ -506,14 +547,34 @@ class _Machine:
         self._write(instruction.operands[0], threads, value, type_)
 
     def _do_add(self, instruction: Instruction, threads: Array) -> None:
-        left, right, type_ = self._binary(instruction, threads)
-        self._result(instruction, threads, left + right, type_)
+        if not self._directed(instruction, threads):
+            left, right, type_ = self._binary(instruction, threads)
+            self._result(instruction, threads, left + right, type_)
 
     def _do_sub(self, instruction: Instruction, threads: Array) -> None:
-        left, right, type_ = self._binary(instruction, threads)
-        self._result(instruction, threads, left - right, type_)
+        if not self._directed(instruction, threads):
+            left, right, type_ = self._binary(instruction, threads)
+            self._result(instruction, threads, left - right, type_)
+
+    def _function(self, instruction: Instruction, threads: Array) -> None:
+        compute, result = FUNCTIONS[instruction.opcode[0]]
+        type_ = instruction.opcode[-1].replace("b", "u")
+        value = compute(*self._sources(instruction, threads, type_))
+        self._result(instruction, threads, value, result or type_)
+
+    def _directed(self, instruction: Instruction, threads: Array) -> bool:
+        """Execute arithmetic that rounds elsewhere than to nearest; return whether it does."""
+        mode = next((word for word in instruction.opcode if word in ("rz", "rm", "rp")), None)
+        type_ = instruction.opcode[-1]
+        if mode is None or type_ not in ("f32", "f64"):
+            return False
+        value = directed(instruction.opcode[0], mode, self._sources(instruction, threads, type_))
+        self._result(instruction, threads, value, type_)
+        return True
 
     def _do_mul(self, instruction: Instruction, threads: Array) -> None:
+        if self._directed(instruction, threads):
+            return
         if instruction.opcode[-1] == "f16x2":
             words = self._sources(instruction, threads, "u32")
             left, right = (word.view(np.float16) for word in words)
@@ -545,6 +606,8 @@ class _Machine:
         if type_.endswith("x2"):
             self._packed_fma(instruction, threads, type_[:-2])
             return
+        if type_ == "f64" and self._directed(instruction, threads):
+            return
         a, b, c = self._sources(instruction, threads, type_)
         value = pa.fma(a, b, c, type_=type_, mode=mode)
         if "sat" in instruction.opcode:
@@ -561,6 +624,8 @@ class _Machine:
         self._result(instruction, threads, result, "u32")
 
     def _do_div(self, instruction: Instruction, threads: Array) -> None:
+        if self._directed(instruction, threads):
+            return
         left, right, type_ = self._binary(instruction, threads)
         if type_[0] == "f":
             self._result(instruction, threads, left / right, type_)
@@ -597,13 +662,15 @@ class _Machine:
         self._unary(instruction, threads, np.abs)
 
     def _do_sqrt(self, instruction: Instruction, threads: Array) -> None:
-        self._unary(instruction, threads, np.sqrt)
+        if not self._directed(instruction, threads):
+            self._unary(instruction, threads, np.sqrt)
 
     def _do_rsqrt(self, instruction: Instruction, threads: Array) -> None:
         self._unary(instruction, threads, lambda x: 1 / np.sqrt(x))
 
     def _do_rcp(self, instruction: Instruction, threads: Array) -> None:
-        self._unary(instruction, threads, lambda x: 1 / x)
+        if not self._directed(instruction, threads):
+            self._unary(instruction, threads, lambda x: 1 / x)
 
     def _do_ex2(self, instruction: Instruction, threads: Array) -> None:
         self._unary(instruction, threads, np.exp2)

@@ -18,7 +18,7 @@ F32 = ScalarType(float32)
 I32 = ScalarType(int32)
 _KINDS = (
     *("binary", "unary", "reduce", "widen", "turn", "loop", "while", "if"),
-    *("gather", "walk", "index", "flatten", "dot"),
+    *("gather", "walk", "index", "flatten", "dot", "flip", "pair"),
 )
 
 
@@ -121,6 +121,25 @@ class TileProgram:
         assert isinstance(value.type, TileType)
         type_ = TileType(value.type.shape[::-1], value.type.element)
         return self.build.value("transpose", (value,), type_, order=(1, 0))
+
+    def flip(self, value: Value, axis: int) -> Value:
+        return self.build.value("flip", (value,), value.type, axis=axis)
+
+    def pair(self, left: Value, right: Value) -> Value:
+        """Return the two in turn along an axis of their own, summed over it from one side."""
+        shape = (*shape_of(left.type), 2)
+        rank = len(shape) - 1
+        halves = [self.broadcast(self.expand(v, rank), shape) for v in (left, right)]
+        place = self.build.value("arange", (), TileType((2,), I32), start=0, end=2)
+        for _ in range(rank):
+            place = self.expand(place, 0)
+        place = self.broadcast(place, shape)
+        zero = self.splat(self.build.value("constant", (), I32, value=0), shape)
+        is_left = self.build.value(
+            "cmp", (place, zero), TileType(shape, ScalarType(int1)), predicate="eq"
+        )
+        pairs = self.build.value("select", (is_left, *halves), halves[0].type)
+        return self.reduce(self.flip(pairs, rank), rank, "max")
 
     def dot(self, left: Value, right: Value, acc: Value | None, dtype: DType) -> Value:
         """Return `left @ right^T`, of operands cast to `dtype`, added to `acc` or to zero."""
@@ -248,6 +267,12 @@ def programs(draw: st.DrawFn) -> Module:
             case "index":
                 place = program.offsets((m, n), (draw(st.integers(0, 3)), 1))
                 pool.append(program.build.value("cast", (place,), TileType((m, n), F32)))
+            case "flip":
+                pool.append(program.flip(first, draw(st.integers(0, len(shape) - 1))))
+            case "pair":
+                second = pick(shape)
+                assert second is not None
+                pool.append(program.pair(first, second))
             case "flatten" if len(shape) == 2:
                 flat = TileType((shape[0] * shape[1],), F32)
                 pool.append(program.build.value("reshape", (first,), flat))

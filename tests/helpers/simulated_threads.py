@@ -17,6 +17,14 @@ from tilewright_compiler.layout.convert import (
     ShuffleExchange,
 )
 from tilewright_compiler.layout.linear import NUM_LANES, LinearLayout
+from tilewright_compiler.layout.ordered import (
+    Choose,
+    Exchange,
+    OrderedPlan,
+    Shuffle,
+    ThreadTest,
+)
+from tilewright_compiler.layout.ordered import Combine as CombineStep
 from tilewright_compiler.layout.reduce import ReducePlan, combine_order
 from tilewright_compiler.layout.shared import SharedAccess, SharedExchange
 
@@ -68,6 +76,34 @@ def reduce(values: Array, plan: ReducePlan, combine: Combine) -> Array:
         return partial
     gathered = _through_shared(partial, plan.across_warps.exchange)
     return _combine_groups(gathered, plan.across_warps.groups, combine)
+
+
+def in_order(values: Array, plan: OrderedPlan, combine: Combine) -> Array:
+    """Execute an ordered reduction or scan with a Python function."""
+    held = [values[:, :, register] for register in range(values.shape[2])]
+    for step in plan.steps:
+        match step:
+            case CombineStep(left, right):
+                held.append(_combined(held[left], held[right], combine))
+            case Shuffle(value, lane_xor):
+                held.append(held[value][:, [lane ^ lane_xor for lane in range(NUM_LANES)]])
+            case Choose(test, value, otherwise):
+                passes = _passes(test, values.shape[0])
+                held.append(np.where(passes, held[value], held[otherwise]))
+            case Exchange(sources, count, (exchange,)):
+                written = np.stack([held[source] for source in sources], axis=2)
+                read = _through_shared(written, exchange)
+                assert read.shape[2] == count
+                held += [read[:, :, index] for index in range(count)]
+    return np.stack([held[result] for result in plan.results], axis=2)
+
+
+def _passes(test: ThreadTest, num_warps: int) -> NDArray[np.bool_]:
+    lanes, warps = np.arange(NUM_LANES)[None, :], np.arange(num_warps)[:, None]
+    if test.is_clear:
+        lanes, warps = ~lanes, ~warps
+    passes: NDArray[np.bool_] = (lanes & test.lanes != 0) | (warps & test.warps != 0)
+    return passes
 
 
 def bank_ways(access: SharedAccess, group_offset: int, warp: int, size_bytes: int) -> int:

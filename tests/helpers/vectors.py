@@ -135,7 +135,8 @@ def _parsed(values: Any) -> Any:
     return float.fromhex(values) if isinstance(values, str) else values
 
 
-def _kernel(vector: Vector) -> Kernel:
+def kernel_text(vector: Vector) -> str:
+    """Return the text of the kernel that a vector becomes; its parameters are `arguments_of`."""
     results = [f"result_{number}" for number in range(len(vector.results))]
     parameters = [*vector.inputs, *(f"{name}_out" for name in results)]
     parameters += [f"{name}: tl.constexpr" for name in vector.constants]
@@ -151,7 +152,18 @@ def _kernel(vector: Vector) -> Kernel:
         lines.append(f"    tl.static_assert({name}.dtype == {_word(result)}, '{name}: dtype')")
         lines.append(f"    tl.static_assert({name}.shape == {extents}, '{name}: shape')")
         lines.append(f"    tl.store({name}_out{_offsets(extents, ' + ')}, {name})")
-    return written_kernel("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
+
+
+def arguments_of(vector: Vector) -> dict[str, Array]:
+    """Return the arrays that a vector's kernel takes: inputs, and memory for the results."""
+    inputs = {name: _padded(value) for name, value in vector.inputs.items()}
+    outputs = {f"result_{i}_out": _poisoned(value) for i, value in enumerate(vector.results)}
+    return inputs | outputs
+
+
+def _kernel(vector: Vector) -> Kernel:
+    return written_kernel(kernel_text(vector))
 
 
 def _offsets(extents: tuple[int, ...], lead: str = "") -> str:

@@ -84,7 +84,10 @@ SYNTAX = (
     ),
     _wrong("dict", KernelSyntaxError, ("no dicts", "tuple"), "a = {1: 2}  # here"),
     _wrong(
-        "f-string", KernelSyntaxError, ("f-string",), 'tl.static_assert(B == 64, f"is {B}")  # here'
+        "format of a value",
+        KernelValueError,
+        ("`B` is constexpr 64", "'x.z'"),
+        "tl.static_print(f'{B:x.z}')  # here",
     ),
     _wrong("walrus", KernelSyntaxError, ("`:=`",), "if (a := n) > 0:  # here\n    pass"),
     _wrong(
@@ -213,7 +216,7 @@ TYPES = (
     ),
     _wrong("pointer comparison", KernelTypeError, ("`==`", "pointer to f32"), "a = x == 0  # here"),
     _wrong("pointer negation", KernelTypeError, ("unary `-`", "pointer to f32"), "a = -x  # here"),
-    _wrong("pointer cast", KernelTypeError, ("cannot be cast",), "a = x.to(tl.int64)  # here"),
+    _wrong("pointer cast", KernelTypeError, ("cannot be cast",), "a = x.to(tl.int32)  # here"),
     _wrong("bits of floats", KernelTypeError, ("`&`", "f32"), "a = f & 1  # here"),
     _wrong("shift of floats", KernelTypeError, ("`<<`", "f32"), "a = f << 1  # here"),
     _wrong(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tilewright_compiler.analysis.axis_info import AxisInfo
 from tilewright_compiler.ir.core import Operation, Value
+from tilewright_compiler.ir.ops.atomics import ATOMICS, elements_at_once
 from tilewright_compiler.ir.types import element_dtype, shape_of
 from tilewright_compiler.layout.access import sectors, vector_width
 from tilewright_compiler.layout.blocked import blocked, widest_vector
@@ -28,7 +29,7 @@ _CACHED_SECTOR_COST = 1
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A load or store of a tile: what its pointer is known to do along each axis.
+    """An access of a tile: what its pointer is known to do along each axis.
 
     `limits` is the longest vector in elements, from contiguity, alignment and 16 bytes.
     """
@@ -41,12 +42,14 @@ class Access:
 
     @classmethod
     def of(cls, operation: Operation, axis_info: Mapping[Value, AxisInfo]) -> Access:
-        """Describe a load or store."""
+        """Describe a load, a store or an atomic operation."""
         pointer = operation.operands[0]
         info = axis_info[pointer]
         size_bytes = element_dtype(pointer.type).size_bytes
         shape = shape_of(pointer.type)
         limits = tuple(longest_vector(info, axis, size_bytes) for axis in range(len(shape)))
+        if operation.name in ATOMICS:
+            limits = tuple(min(limit, elements_at_once(operation)) for limit in limits)
         return cls(
             shape,
             size_bytes,

@@ -1,4 +1,4 @@
-"""Which arguments a pointer may be derived from, and which ones a kernel loads and stores.
+"""Which arguments a pointer may be derived from, and which ones a kernel reads and writes.
 
 Facts flow forward from the kernel's arguments through every operation that gives a pointer, into
 regions and called functions, until nothing changes. Control flow joins all pointers that it
@@ -7,9 +7,10 @@ carries: coarse, but a kernel seldom carries pointers of several arguments throu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
+from tilewright_compiler.ir.ops.atomics import ATOMICS
 from tilewright_compiler.ir.types import MbarrierType, PointerType, TokenType, element_type
 
 Roots = frozenset[str]
@@ -32,16 +33,22 @@ def pointer_roots(module: Module) -> dict[Value, Roots]:
     return roots
 
 
-def arguments_of(module: Module, block: Block, name: str, roots: dict[Value, Roots]) -> Roots:
-    """Return the arguments that operations called `name` (load, store) in a block may access.
+READING = frozenset({"load", *ATOMICS})
+WRITING = frozenset({"store", "atomic_rmw", "atomic_cas"})
 
-    Functions that the block calls are included.
+
+def arguments_of(
+    module: Module, block: Block, names: Collection[str], roots: dict[Value, Roots]
+) -> Roots:
+    """Return the arguments that operations of these names in a block may access.
+
+    `READING` and `WRITING` are such names. Functions that the block calls are included.
     """
     found = _NONE
     pending, seen = [block], {block}
     while pending:
         for operation in pending.pop().walk():
-            if operation.name == name:
+            if operation.name in names:
                 found |= roots.get(operation.operands[0], _NONE)
             elif operation.name == "call":
                 body = module.functions[operation.attributes["callee"]].body
@@ -52,8 +59,8 @@ def arguments_of(module: Module, block: Block, name: str, roots: dict[Value, Roo
 
 
 def written_arguments(module: Module) -> tuple[str, ...]:
-    """Return the arguments that the kernel may store to, in the order of the signature."""
-    written = arguments_of(module, module.kernel.body, "store", pointer_roots(module))
+    """Return the arguments that the kernel may write to, in the order of the signature."""
+    written = arguments_of(module, module.kernel.body, WRITING, pointer_roots(module))
     return tuple(name for name, _ in module.signature.runtime if name in written)
 
 

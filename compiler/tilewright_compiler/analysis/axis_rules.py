@@ -8,7 +8,7 @@ longer group.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.abi.dtypes import DType
 from tilewright_compiler.ir.core import Operation
@@ -252,6 +252,8 @@ def _div(_operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> Ax
 def _rem(_operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
     left, right = operands
     constancy, dtype = _common_constancy(operands), element_dtype(type_)
+    if right.constant and left.divisor % right.constant == 0:
+        return constant(0, type_)
     if dtype.is_signed:
         # The remainder takes the dividend's sign, so a run breaks at a negative multiple.
         return _everywhere(type_, min(left.divisor, right.divisor), constancy)
@@ -287,6 +289,8 @@ def _and(_operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> Ax
     left, right = operands
     for info, mask in ((left, right.constant), (right, left.constant)):
         if mask is not None and mask > 0 and mask & (mask + 1) == 0:
+            if info.divisor > mask:
+                return constant(0, type_)
             groups = tuple(
                 min(run, start, mask + 1)
                 for run, start in zip(info.contiguity, info.divisibility, strict=True)
@@ -367,6 +371,38 @@ def _addptr(operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> 
     return AxisInfo(groups, divisibility, _common_constancy(operands))
 
 
+def _address(_operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
+    return _everywhere(type_, operands[0].divisor, operands[0].constancy)
+
+
+def _multiple_of(operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
+    info, axis = operands[0], operation.attributes["axis"]
+    promised: int = operation.attributes["divisor"]
+    group, element = info.contiguity[axis], element_type(type_)
+    if group < _extents(type_)[axis]:
+        # Nobody knows which groups begin a run; within one they are so far apart.
+        unit = element.dtype.size_bytes if isinstance(element, PointerType) else 1
+        promised = min(promised, group * unit)
+    known = max(info.divisibility[axis], min(promised, MAX_DIVISOR))
+    return replace(info, divisibility=_with(info.divisibility, axis, known))
+
+
+def _max_contiguous(operation: Operation, _type: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
+    info, axis = operands[0], operation.attributes["axis"]
+    known = max(info.contiguity[axis], operation.attributes["run"])
+    return replace(info, contiguity=_with(info.contiguity, axis, known))
+
+
+def _max_constancy(operation: Operation, _type: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
+    info, axis = operands[0], operation.attributes["axis"]
+    known = max(info.constancy[axis], operation.attributes["run"])
+    return replace(info, constancy=_with(info.constancy, axis, known))
+
+
+def _with(claims: tuple[int, ...], axis: int, claim: int) -> tuple[int, ...]:
+    return (*claims[:axis], claim, *claims[axis + 1 :])
+
+
 def _same(_operation: Operation, _type: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
     return operands[0]
 
@@ -444,6 +480,10 @@ _RULES: dict[str, Rule] = {
     "cast": _cast,
     "bitcast": _bitcast,
     "addptr": _addptr,
+    "address": _address,
+    "multiple_of": _multiple_of,
+    "max_contiguous": _max_contiguous,
+    "max_constancy": _max_constancy,
     "fma": _elementwise,
     "fdiv": _elementwise,
     **dict.fromkeys(UNARY, _elementwise),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright_compiler.analysis.access_cost import Access, coalesced_layouts
 from tilewright_compiler.analysis.axis_info import AxisInfo
@@ -25,6 +26,7 @@ from tilewright_compiler.analysis.layout_groups import (
     backward,
     forward,
     group_values,
+    leading_operand,
 )
 from tilewright_compiler.ir.core import Module, Operation, Value
 from tilewright_compiler.ir.types import TileType, element_bytes, shape_of
@@ -37,6 +39,7 @@ from tilewright_compiler.layout.convert import (
     plan_conversion,
 )
 from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.layout.ordered import is_ordered, plan_ordered_reduction, plan_scan
 from tilewright_compiler.layout.reduce import plan_reduce
 
 
@@ -45,8 +48,8 @@ class LayoutChoice:
     """Layouts decided for a module.
 
     `homes` holds the layout of each anchored value's group; `operations` the layout in which each
-    load, store and reduction of a tile works (a reduction's is that of its operand). Dots work in
-    the layouts of `groups.dots`.
+    load, store, reduction and scan of a tile works, and in which a look-up has its source (a
+    reduction's is that of its operands). Dots work in the layouts of `groups.dots`.
     """
 
     groups: LayoutGroups
@@ -143,12 +146,13 @@ class _Chooser:
             cost, _ = self._best_access(use, natural, is_streamed=group.is_streamed)
             total += use.weight * cost
         for operation, weight in group.reductions:
-            _, chain = self._origin(operation.operands[0])
+            _, chain = self._origin(leading_operand(operation, self._groups))
             total += weight * self._reduce_cost(operation, forward(chain, layout))
         for operation, weight in group.given:
             given = self._given(operation)
             if given is not None and not (operation.name == "load" and group.is_streamed):
-                total += weight * _cost_of_value(operation.result, given, layout)
+                costs = (_cost_of_value(result, given, layout) for result in operation.results)
+                total += weight * sum(costs)
         for feed in group.feeds:
             total += feed.weight * self._want_cost(feed.operand, layout, feed.layout)
         for operand in group.operands:
@@ -168,6 +172,8 @@ class _Chooser:
         return _cost_of_value(value, home, backward(chain, target))
 
     def _reduce_cost(self, operation: Operation, layout: LinearLayout) -> int:
+        if operation.name != "reduce":
+            return self._ordered_cost(operation, layout)
         axis = operation.attributes["axis"]
         source = operation.operands[0]
         working = self._working_layout(operation, layout)
@@ -182,6 +188,21 @@ class _Chooser:
                 cost += _cost_of_value(operation.result, plan.result, target)
         return cost
 
+    def _ordered_cost(self, operation: Operation, layout: LinearLayout) -> int:
+        """Cost of a reduction or scan by a function on operands that come in `layout`."""
+        operands = operation.operands
+        working = self._working_layout(operation, layout)
+        cost = sum(_cost_of_value(operand, layout, working) for operand in operands)
+        axis: int = operation.attributes["axis"]
+        sizes = tuple(element_bytes(operand.type) for operand in operands)
+        if operation.name == "scan":
+            is_reversed: bool = operation.attributes["reverse"]
+            plan = plan_scan(working, axis, sizes=sizes, is_reversed=is_reversed)
+            cost += sum(_cost_of_value(result, working, layout) for result in operation.results)
+        else:
+            plan = plan_ordered_reduction(working, axis, sizes=sizes)
+        return cost + plan.cost(len(operands)) + (BARRIER_COST if plan.exchange else 0)
+
     def _best_access(
         self, use: AccessUse, natural: LinearLayout, *, is_streamed: bool
     ) -> tuple[int, LinearLayout]:
@@ -193,7 +214,7 @@ class _Chooser:
         if is_load and is_streamed:
             costs = [(use.access.cost(layout), layout) for layout in self._preferred(use.access)]
             return min(costs, key=lambda cost: cost[0])
-        stored = use.operation.results[0] if is_load else use.operation.operands[1]
+        stored = (*use.operation.results, *use.operation.operands[1:])[0]
         for layout in self._preferred(use.access):
             source, target = (layout, natural) if is_load else (natural, layout)
             cost = use.access.cost(layout) + _cost_of_value(stored, source, target)
@@ -217,9 +238,12 @@ class _Chooser:
             yield operation, self._natural(value) or self._default(shape_of(value.type))[0]
         for operation in self._groups.reduces:
             yield operation, self._reduce_layout(operation)
+        for operation in self._groups.lookups:
+            source = operation.operands[0]
+            yield operation, self._natural(source) or self._default(shape_of(source.type))[0]
 
     def _reduce_layout(self, operation: Operation) -> LinearLayout:
-        (operand,) = operation.operands
+        operand = leading_operand(operation, self._groups)
         natural = self._natural(operand)
         if natural is not None:
             return self._working_layout(operation, natural)
@@ -227,9 +251,10 @@ class _Chooser:
         return reduction_layout(shape_of(operand.type), axis, num_warps=self._num_warps)
 
     def _working_layout(self, operation: Operation, layout: LinearLayout) -> LinearLayout:
-        """Return the layout in which to reduce: the operand's own if it can be reduced."""
+        """Return the layout in which to reduce: the operands' own if it can be reduced."""
         axis = operation.attributes["axis"]
-        if layout.is_separable(axis):
+        suits = layout.is_separable if operation.name == "reduce" else partial(is_ordered, layout)
+        if suits(axis):
             return layout
         return reduction_layout(layout.shape, axis, num_warps=self._num_warps)
 
@@ -237,9 +262,11 @@ class _Chooser:
         """Return the layout in which an operation leaves its result, if that is decided."""
         if operation.name == "dot":
             return self._groups.dots[operation].acc
-        natural = self._natural(operation.operands[0])
-        if natural is None or operation.name != "reduce":
-            return natural
+        if operation.name not in ("reduce", "reduce_with"):
+            return self._natural(operation.operands[0])
+        natural = self._natural(leading_operand(operation, self._groups))
+        if natural is None:
+            return None
         return self._working_layout(operation, natural).slice(operation.attributes["axis"])
 
     def _natural(self, value: Value) -> LinearLayout | None:

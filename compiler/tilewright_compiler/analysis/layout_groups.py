@@ -15,6 +15,9 @@ another and convert. Where the pointer itself is anchored, one is tied to the po
 it moves joins that group too, unless it has to do with a dot: then the tile is converted between
 the two, so that pointers walk in a coalesced layout and the dot has its own.
 
+Reductions and scans by a function, and look-ups of elements by their values, work on the layout
+that their operands have; their operands share a group.
+
 A dot gives its accumulator's layout and wants fixed ones of its operands, unless they lie in shared
 memory. Its result is in one group with its accumulator.
 """
@@ -31,13 +34,16 @@ from tilewright_compiler.analysis.axis_info import AxisInfo
 from tilewright_compiler.analysis.dot_layouts import layouts_of_dot
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.ops import arithmetic
+from tilewright_compiler.ir.ops.atomics import ATOMICS, mask_index
 from tilewright_compiler.ir.types import TileType, element_dtype
 from tilewright_compiler.layout.atoms import FMA, DotLayouts
 from tilewright_compiler.layout.linear import LinearLayout
 
 MOVES = ("expand_dims", "broadcast", "reshape", "transpose")
 _CHEAP_SOURCES = ("arange", "splat")
-_CHEAP = (*arithmetic.BINARY, "cmp", "select", "cast", "bitcast", "neg", "abs", "addptr")
+_HINTS = ("multiple_of", "max_contiguous", "max_constancy")
+_POINTERS = ("addptr", "address")
+_CHEAP = (*arithmetic.BINARY, "cmp", "select", "cast", "bitcast", "neg", "abs", *_POINTERS, *_HINTS)
 _LOOP_WEIGHT = 8
 
 
@@ -83,7 +89,8 @@ class Feed:
 class AccessUse:
     """A load whose result, or a store whose stored value, belongs to a group.
 
-    `value` is the load's result or the value whose layout is natural for the store. With `is_tied`
+    An atomic operation counts as a store. `value` is the load's result or the value whose layout is
+    natural for the store: what it stores, or gives. With `is_tied`
     the pointer itself is anchored in the group, so that no other layout is possible; then `value`
     is the pointer.
     """
@@ -138,6 +145,7 @@ class LayoutGroups:
     stores: tuple[AccessUse, ...]
     block_stores: tuple[Operation, ...]
     reduces: tuple[Operation, ...]
+    lookups: tuple[Operation, ...]
     dots: Mapping[Operation, DotLayouts]
 
     def origin(self, value: Value) -> tuple[Value, tuple[Operation, ...]] | None:
@@ -150,6 +158,14 @@ class LayoutGroups:
             chain.append(operation)
             value = operation.operands[0]
         return value, tuple(reversed(chain))
+
+
+def leading_operand(operation: Operation, groups: LayoutGroups) -> Value:
+    """Return the operand whose layout a reduction or scan goes by: the first that has one."""
+    for operand in operation.operands:
+        if groups.origin(operand) is not None:
+            return operand
+    return operation.operands[0]
 
 
 def operand_layout(operation: Operation, layout: LinearLayout) -> LinearLayout:
@@ -212,6 +228,7 @@ class _Collector:
         self._stores: list[tuple[Operation, int]] = []
         self._block_stores: list[Operation] = []
         self._reduces: list[tuple[Operation, int]] = []
+        self._lookups: list[Operation] = []
         self._ties: list[tuple[Operation, Value, int]] = []  # accesses by anchored pointers
         self._dots: list[tuple[Operation, int]] = []
 
@@ -253,26 +270,72 @@ class _Collector:
                     self._tie(pointer, (value,), weight)
             case "descriptor_store":
                 self._block_stores.append(operation)
+            case name if name in ATOMICS and isinstance(operation.operands[0].type, TileType):
+                self._atomic(operation, weight)
             case "dot":
                 self._dot(operation, weight)
-            case "reduce":
-                if isinstance(operation.result.type, TileType):
-                    self._anchor(operation.result)
-                self._reduces.append((operation, weight))
+            case "reduce" | "reduce_with" | "scan":
+                self._reduce(operation, weight)
+            case "gather" | "histogram":
+                self._lookup(operation, weight)
             case _:
                 self._compute(operation, weight)
 
     def _compute(self, operation: Operation, weight: int) -> None:
-        if len(operation.results) != 1 or not isinstance(operation.result.type, TileType):
+        results = [value for value in operation.results if isinstance(value.type, TileType)]
+        if not results:
             return
         tiles = [value for value in operation.operands if isinstance(value.type, TileType)]
-        if _is_cheap(operation) and all(value in self._cheap for value in tiles):
+        if len(results) > 1:
+            for result in results:
+                self._anchor(result)
+            self._tie(results[0], (*results[1:], *tiles), weight)
+        elif _is_cheap(operation) and all(value in self._cheap for value in tiles):
             self._cheap.add(operation.result)
         elif operation.name not in MOVES:
             self._anchor(operation.result)
             self._tie(operation.result, tiles, weight)
         elif tiles[0] in self._cheap:
             self._cheap.add(operation.result)
+
+    def _atomic(self, operation: Operation, weight: int) -> None:
+        """Note a store, and what it gives in the group of its pointer, or else of its values."""
+        self._stores.append((operation, weight))
+        pointer, *values = operation.operands[: mask_index(operation)]
+        for result in operation.results:
+            self._anchor(result)
+            if pointer not in self._parent:
+                self._tie(result, values, weight)
+        if pointer in self._parent:
+            self._tie(pointer, operation.results, weight)
+            for value in values:
+                if value in self._parent:
+                    self._ties.append((operation, value, weight))
+                else:
+                    self._tie(pointer, (value,), weight)
+
+    def _reduce(self, operation: Operation, weight: int) -> None:
+        self._reduces.append((operation, weight))
+        tiles = [value for value in operation.results if isinstance(value.type, TileType)]
+        for result in tiles:
+            self._anchor(result)
+        if tiles:
+            self._tie(tiles[0], tiles[1:], weight)
+        sources = [value for value in operation.operands if value in self._parent]
+        if operation.name == "scan":
+            self._tie(tiles[0], operation.operands, weight)
+        elif sources:
+            self._tie(sources[0], operation.operands, weight)
+
+    def _lookup(self, operation: Operation, weight: int) -> None:
+        """Note a look-up: each element goes where its index is, a histogram anywhere."""
+        self._lookups.append(operation)
+        self._anchor(operation.result)
+        source, *others = operation.operands
+        if operation.name == "gather":
+            self._tie(operation.result, others, weight)
+        elif source in self._parent:
+            self._tie(source, others, weight)
 
     def _dot(self, operation: Operation, weight: int) -> None:
         self._dots.append((operation, weight))
@@ -347,7 +410,7 @@ class _Collector:
             pointer = operation.operands[0]
             if self._find(value) not in {self._find(seen) for seen in self._seen_by_dots()}:
                 self._union(value, pointer)
-            elif operation.name == "store":
+            elif operation.name != "load":
                 self._wants.append((value, pointer, weight))
 
     def _seen_by_dots(self) -> Iterator[Value]:
@@ -382,6 +445,7 @@ class _Collector:
             tuple(self._store_use(operation, weight) for operation, weight in self._stores),
             tuple(self._block_stores),
             tuple(operation for operation, _ in self._reduces),
+            tuple(self._lookups),
             {o: layouts_of_dot(o, num_warps=self._num_warps) for o, _ in self._dots},
         )
         self._connect(result)
@@ -417,11 +481,11 @@ class _Collector:
             if origin is not None:
                 result.group_of[origin[0]].accesses.append(store)
         for operation, weight in self._reduces:
-            origin = result.origin(operation.operands[0])
+            origin = result.origin(leading_operand(operation, result))
             if origin is not None:
                 result.group_of[origin[0]].reductions.append((operation, weight))
-            if operation.result in result.group_of:
-                result.group_of[operation.result].given.append((operation, weight))
+            if operation.results[0] in result.group_of and operation.name != "scan":
+                result.group_of[operation.results[0]].given.append((operation, weight))
         for operation, weight in self._dots:
             layouts = result.dots[operation]
             result.group_of[operation.result].given.append((operation, weight))
@@ -437,7 +501,9 @@ class _Collector:
     def _store_use(self, operation: Operation, weight: int) -> AccessUse:
         pointer = operation.operands[0]
         tied = pointer not in self._cheap
-        value = pointer if tied else operation.operands[1]
+        value = operation.results[0] if operation.results else operation.operands[1]
+        if tied:
+            value = pointer
         access = Access.of(operation, self._axis_info)
         return AccessUse(operation, access, value, tied, weight)
 

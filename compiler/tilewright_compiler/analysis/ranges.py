@@ -19,7 +19,12 @@ from tilewright_compiler.ir.types import PointerType, Type, element_dtype, eleme
 
 _MAX_PROGRAMS = 2**31 - 1
 
-_SAME = frozenset({"splat", "broadcast", "expand_dims", "reshape", "transpose", "convert_layout"})
+_SAME = frozenset(
+    {
+        *("splat", "broadcast", "expand_dims", "reshape", "transpose", "convert_layout"),
+        *("multiple_of", "max_contiguous", "max_constancy"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,8 +157,9 @@ def _entries(data: bytes, rows: list[tuple[int, ...]]) -> Iterator[str]:
             continue
         strings = rows[row[6]]
         for offset in range(row[4], row[4] + row[5], _SYMBOL.size):
-            name, info, *_ = _SYMBOL.unpack_from(data, offset)
-            if info == _BIND_GLOBAL << 4 | _SYMBOL_FUNCTION:
+            name, info, _, section, *_ = _SYMBOL.unpack_from(data, offset)
+            # In no section is what the driver links, such as __assertfail.
+            if info == _BIND_GLOBAL << 4 | _SYMBOL_FUNCTION and section:
                 yield _string(data, strings[4] + name)
 
 

@@ -12,12 +12,14 @@ from types import MappingProxyType
 
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64
 from tilewright_compiler.emit import eight_bit_floats
-from tilewright_compiler.emit.kernel import Emit, KernelEmitter
+from tilewright_compiler.emit.kernel import Emit, KernelEmitter, layout_of
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import dtype_text, register_type
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.ops.arithmetic import BINARY
-from tilewright_compiler.ir.types import PointerType, element_dtype, element_type
+from tilewright_compiler.ir.types import PointerType, TileType, element_dtype, element_type
+from tilewright_compiler.layout import gf2
+from tilewright_compiler.layout.linear import unflatten
 
 CONTRACT = " {fastmathFlags = #llvm.fastmath<contract>}"
 
@@ -147,6 +149,8 @@ def _float_to_float(text: FunctionText, name: str, source: DType, target: DType)
     if {source, target} == {float16, bfloat16}:
         wide = convert(text, name, source, float32)
         return convert(text, wide, float32, target)
+    if source == bfloat16 and target == float32 and name in text.halves:
+        return _upper_half(text, *text.halves[name])
     operation = "fpext" if target.bits > source.bits else "fptrunc"
     return text.value(f"llvm.{operation} {name} : {source.name} to {target.name}")
 
@@ -156,6 +160,15 @@ def _round_float64(text: FunctionText, name: str) -> str:
     truncated = text.intrinsic("llvm.nvvm.d2f.rz", (name,), ("f64",), "f32")
     back = text.value(f"llvm.fpext {truncated} : f32 to f64")
     return _with_sticky_bit(text, truncated, text.value(f'llvm.fcmp "une" {back}, {name} : f64'))
+
+
+def _upper_half(text: FunctionText, word: str, is_upper: bool) -> str:
+    """Return the f32 that a half of a word is the upper bits of: what bf16 is."""
+    if is_upper:
+        bits = text.value(f"llvm.and {word}, {text.i32(-0x10000)} : i32")
+    else:
+        bits = text.value(f"llvm.shl {word}, {text.i32(16)} : i32")
+    return text.value(f"llvm.bitcast {bits} : i32 to f32")
 
 
 def _float_to_integer(text: FunctionText, name: str, source: DType, target: DType) -> str:
@@ -218,7 +231,9 @@ def _emit_binary(emitter: KernelEmitter, operation: Operation) -> None:
     dtype = element_dtype(operation.result.type)
     emitter.elementwise(
         operation,
-        lambda left, right: binary(emitter.text, operation.name, left, right, dtype, contract=True),
+        lambda left, right: binary(
+            emitter.text, operation.name, left, right, dtype, contract=emitter.contracts
+        ),
     )
 
 
@@ -233,9 +248,35 @@ def _emit_cmp(emitter: KernelEmitter, operation: Operation) -> None:
     else:
         signed = element.dtype.is_signed
         code = f'llvm.icmp "{_integer_predicate(predicate, is_signed=signed)}"'
-    emitter.elementwise(
-        operation, lambda left, right: emitter.text.value(f"{code} {left}, {right} : {type_}")
-    )
+    left, right = (emitter.fragment(value) for value in operation.operands)
+    same = _sources_by_constancy(emitter, operation)
+    computed = {
+        register: emitter.text.value(f"{code} {left[register]}, {right[register]} : {type_}")
+        for register in sorted(set(same))
+    }
+    emitter.define(operation.result, [computed[register] for register in same])
+
+
+def _sources_by_constancy(emitter: KernelEmitter, operation: Operation) -> tuple[int, ...]:
+    """Return for each register of a result the first one that is known to hold the same.
+
+    A mask of whole vectors costs one comparison a vector.
+    """
+    result = operation.result
+    if not isinstance(result.type, TileType):
+        return (0,)
+    layout, constancy = layout_of(result.type), emitter.axis_info[result].constancy
+    operands = list(zip(*(emitter.fragment(value) for value in operation.operands), strict=True))
+    first: dict[object, int] = {}
+    sources = []
+    for register in range(layout.num_registers):
+        place = unflatten(gf2.apply(layout.register, register), layout.shape)
+        # Lanes and warps move whole aligned groups or bits within one: both are alike for all
+        # registers of a group.
+        group = tuple(index // run for index, run in zip(place, constancy, strict=True))
+        known = first.setdefault(operands[register], register)
+        sources.append(first.setdefault(group, known))
+    return tuple(sources)
 
 
 def _integer_predicate(predicate: str, *, is_signed: bool) -> str:

@@ -74,6 +74,16 @@ class ThreadIndices:
                 self._cache[key] = self._text.value(f'llvm.icmp "eq" {masked}, {zero} : i32')
         return self._cache[key]
 
+    def any_bit(self, *, lane: int, warp: int, is_clear: bool) -> str:
+        """Return an i1: whether one of these bits of lane and warp is set, or is clear."""
+        mask = (lane | warp << LANE_BITS) & ((1 << self._bits) - 1)
+        key = ("any_bit", mask, is_clear)
+        if key not in self._cache:
+            with self._text.at_top():
+                masked, none = self._masked(mask), self._text.i32(mask if is_clear else 0)
+                self._cache[key] = self._text.value(f'llvm.icmp "ne" {masked}, {none} : i32')
+        return self._cache[key]
+
     def linear(self, *, lane: Sequence[int], warp: Sequence[int]) -> str | None:
         """Return an i32, the xor of the bases over the set bits of lane and warp; None if 0."""
         bases = (*lane, *warp)

@@ -41,6 +41,7 @@ class KernelEmitter:
 
     `num_threads` are the threads that share the program's tiles, `arrivals` those that a ring of
     mbarriers waits for. `is_producer` says that what is written runs in one thread of another warp.
+    `contracts` says whether a product may become part of the addition that follows it.
     """
 
     text: FunctionText
@@ -53,6 +54,7 @@ class KernelEmitter:
     fragments: dict[Value, Fragment] = field(default_factory=dict)
     arrivals: dict[Value, int] = field(default_factory=dict)
     is_producer: bool = False
+    contracts: bool = True
 
     @contextmanager
     def producer(self) -> Iterator[None]:

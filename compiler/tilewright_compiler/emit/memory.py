@@ -76,6 +76,12 @@ def _emit_addptr(emitter: KernelEmitter, operation: Operation) -> None:
     emitter.elementwise(operation, move)
 
 
+def _emit_address(emitter: KernelEmitter, operation: Operation) -> None:
+    emitter.elementwise(
+        operation, lambda name: emitter.text.value(f"llvm.ptrtoint {name} : {POINTER} to i64")
+    )
+
+
 def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
     pointer, *rest = operation.operands
     access = _access(emitter, operation, pointer, rest[0] if rest else None)
@@ -122,7 +128,7 @@ def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
 def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
     pointer, value, *rest = operation.operands
     access = _access(emitter, operation, pointer, rest[0] if rest else None)
-    values, owner = emitter.fragment(value), _owner(emitter, pointer)
+    values, owner = emitter.fragment(value), owner_of(emitter, pointer)
     text, plan = access.text, access.plan
     edges = _edges(emitter, access, rest[0]) if rest else None
 
@@ -132,7 +138,7 @@ def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
             form,
             access.addresses[group[0]],
             words.pack(text, form, [values[register] for register in group]),
-            predicate=_both(text, owner, mask),
+            predicate=both(text, owner, mask),
             cache=access.cache,
         )
 
@@ -223,7 +229,7 @@ def _load_element(access: _Access, register: int, mask: str, kept: str) -> str:
     return element
 
 
-def _owner(emitter: KernelEmitter, pointer: Value) -> str | None:
+def owner_of(emitter: KernelEmitter, pointer: Value) -> str | None:
     """Return the predicate of the threads that store, one for each element; None if all do."""
     if not isinstance(pointer.type, TileType):
         return emitter.threads.is_representative(free_lane=NUM_LANES - 1, free_warp=-1)
@@ -231,7 +237,8 @@ def _owner(emitter: KernelEmitter, pointer: Value) -> str | None:
     return emitter.threads.is_representative(free_lane=free.lane, free_warp=free.warp)
 
 
-def _both(text: FunctionText, left: str | None, right: str | None) -> str | None:
+def both(text: FunctionText, left: str | None, right: str | None) -> str | None:
+    """Return where two predicates hold; None is one that holds everywhere."""
     if left is None or right is None:
         return right if left is None else left
     return text.value(f"llvm.and {left}, {right} : i1")
@@ -270,5 +277,10 @@ def _yield(text: FunctionText, lists: WordLists, types: Sequence[str]) -> None:
 
 
 EMITTERS: Mapping[str, Emit] = MappingProxyType(
-    {"addptr": _emit_addptr, "load": _emit_load, "store": _emit_store}
+    {
+        "addptr": _emit_addptr,
+        "address": _emit_address,
+        "load": _emit_load,
+        "store": _emit_store,
+    }
 )

@@ -14,10 +14,9 @@ from tilewright_compiler.emit.arithmetic import binary
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter, layout_of
 from tilewright_compiler.emit.lanes import shuffle
 from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.ir.ops.reduction import COMBINE
 from tilewright_compiler.ir.types import TileType, element_bytes, element_dtype, element_type
 from tilewright_compiler.layout.reduce import combine_order, plan_reduce
-
-_COMBINE = {"sum": "add", "max": "max", "min": "min"}
 
 
 def _emit_reduce(emitter: KernelEmitter, operation: Operation) -> None:
@@ -30,7 +29,7 @@ def _emit_reduce(emitter: KernelEmitter, operation: Operation) -> None:
     if isinstance(result_type, TileType) and result_type.layout != plan.result:
         msg = f"reduce gives layout {plan.result}, the schedule wants {result_type.layout}"
         raise InternalCompilerError(msg)
-    name = _COMBINE[operation.attributes["kind"]]
+    name = COMBINE[operation.attributes["kind"]]
 
     def combine(left: str, right: str) -> str:
         return binary(text, name, left, right, dtype, contract=False)

@@ -51,11 +51,21 @@ class SharedMemory:
         self, plan: SharedExchange, source: Sequence[str], element: ElementType, *, offset: int
     ) -> tuple[str, ...]:
         """Move a fragment through shared memory at byte `offset`; return the new fragment."""
-        size_bytes = plan.size_bytes
-        base = symbol_address(self._text, offset)
-        written = ThreadAddresses.of(self._text, self._threads, base, plan.write, size_bytes)
-        store_fragment(self._text, written, plan.write, source, element)
+        self.write(plan, source, element, offset=offset)
         self.barrier()
-        read = ThreadAddresses.of(self._text, self._threads, base, plan.read, size_bytes)
+        return self.read(plan, element, offset=offset)
+
+    def write(
+        self, plan: SharedExchange, source: Sequence[str], element: ElementType, *, offset: int
+    ) -> None:
+        """Write a fragment, as the first half of an exchange at byte `offset`."""
+        base = symbol_address(self._text, offset)
+        written = ThreadAddresses.of(self._text, self._threads, base, plan.write, plan.size_bytes)
+        store_fragment(self._text, written, plan.write, source, element)
+
+    def read(self, plan: SharedExchange, element: ElementType, *, offset: int) -> tuple[str, ...]:
+        """Read a fragment, as the second half of an exchange at byte `offset`."""
+        base = symbol_address(self._text, offset)
+        read = ThreadAddresses.of(self._text, self._threads, base, plan.read, plan.size_bytes)
         loaded = load_registers(self._text, read, plan.read, element)
         return tuple(loaded[register] for register in sorted(loaded))

@@ -137,6 +137,15 @@ def load_registers(
     return loaded
 
 
+def load_element(text: FunctionText, address: str, element: ElementType) -> str:
+    """Read the element at an address."""
+    size_bytes, type_ = _memory_form(element)
+    loaded = text.value(
+        f"llvm.load {address} {{alignment = {size_bytes} : i64}} : {SHARED_POINTER} -> {type_}"
+    )
+    return _from_memory(text, loaded, element)
+
+
 def load_matrices(
     text: FunctionText,
     addresses: ThreadAddresses,

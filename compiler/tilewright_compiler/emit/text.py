@@ -34,6 +34,12 @@ class FunctionText:
         self._count = 0
         self._constants: dict[str, str] = {}
         self._declarations: dict[str, str] = {}
+        self.halves: dict[str, tuple[str, bool]] = {}
+        """Of 16-bit values taken out of an i32: its name, and whether they are the upper half.
+
+        A conversion that knows need not take the half out first.
+        """
+        self._strings: dict[bytes, str] = {}
 
     def fresh(self) -> str:
         """Return a new value name."""
@@ -93,6 +99,22 @@ class FunctionText:
         return self.value(
             f"llvm.call @{name}({', '.join(arguments)}) : ({', '.join(types)}) -> {result}"
         )
+
+    def call_nothing(self, name: str, arguments: Sequence[str], types: Sequence[str]) -> None:
+        """Declare and call an external function without a result."""
+        self._declarations[name] = f"llvm.func @{name}({', '.join(types)})"
+        self.line(f"llvm.call @{name}({', '.join(arguments)}) : ({', '.join(types)}) -> ()")
+
+    def string(self, value: str) -> str:
+        """Return the name of a pointer to a string that ends in 0, kept once in the module."""
+        data = value.encode() + b"\0"
+        symbol = self._strings.setdefault(data, f"text_{len(self._strings)}")
+        content = "".join(f"\\{byte:02X}" for byte in data)
+        self._declarations[symbol] = (
+            f'llvm.mlir.global internal constant @{symbol}("{content}") {{addr_space = 1 : i32}}'
+        )
+        pointer = self.value(f"llvm.mlir.addressof @{symbol} : !llvm.ptr<1>")
+        return self.value(f"llvm.addrspacecast {pointer} : !llvm.ptr<1> to !llvm.ptr")
 
     def intrinsic(
         self, name: str, arguments: Sequence[str], types: Sequence[str], result: str
@@ -154,7 +176,7 @@ class FunctionText:
         return self.constant(value, int64)
 
     def declarations(self) -> list[str]:
-        """Return the declarations of external functions, sorted."""
+        """Return the declarations of external functions and strings, sorted."""
         return [self._declarations[name] for name in sorted(self._declarations)]
 
     def body(self) -> list[str]:

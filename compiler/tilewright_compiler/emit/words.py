@@ -96,7 +96,10 @@ def unpack(text: FunctionText, words: Words, names: Sequence[str]) -> tuple[str,
         word = name
         if word_type != words.type:
             word = text.value(f"llvm.bitcast {name} : {words.type} to {word_type}")
-        elements += extract_elements(text, word, type_, per_word)
+        halves = extract_elements(text, word, type_, per_word)
+        if per_word == 2:
+            text.halves.update({half: (name, bool(place)) for place, half in enumerate(halves)})
+        elements += halves
     if words.dtype.bits == 1:
         zero = text.raw_constant("0 : i8", "i8")
         return tuple(text.value(f'llvm.icmp "ne" {name}, {zero} : i8') for name in elements)
@@ -129,7 +132,7 @@ def load(
         types += ["i1", *[words.register_type] * count]
         constraints += ["b", *(str(index) for index in range(count))]
     instruction = f"{guard}ld.global{_dot(cache)}{words.ptx_type} {_list(0, count)}, [${count}];"
-    results = _inline_ptx(
+    results = inline_ptx(
         text, instruction, constraints, operands, types, [words.register_type] * count
     )
     return tuple(_narrow(text, words, name) for name in results)
@@ -163,10 +166,10 @@ def store(
         types.append("i1")
         constraints.append("b")
     instruction = f"{guard}st.global{_dot(cache)}{words.ptx_type} [$0], {_list(1, count)};"
-    _inline_ptx(text, instruction, constraints, operands, types, [])
+    inline_ptx(text, instruction, constraints, operands, types, [])
 
 
-def _inline_ptx(
+def inline_ptx(
     text: FunctionText,
     instruction: str,
     constraints: Sequence[str],
@@ -174,6 +177,7 @@ def _inline_ptx(
     types: Sequence[str],
     results: Sequence[str],
 ) -> tuple[str, ...]:
+    """Emit a PTX instruction; return its results, of the types that `results` lists."""
     # The memory clobber and the side effect keep it in order with every other access.
     if not results:
         result_type = "()"

@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 
 from tilewright.abi.dtypes import int1
-from tilewright.errors import KernelSyntaxError, KernelTypeError
+from tilewright.errors import KernelSyntaxError, KernelTypeError, KernelValueError
 from tilewright_compiler.frontend import calls, names, operators, subscripts
+from tilewright_compiler.frontend.builtins.debug import printed
 from tilewright_compiler.frontend.joins import build_if, is_speculatable, merge_expressions
 from tilewright_compiler.frontend.operands import (
     Constant,
@@ -83,6 +84,8 @@ def _evaluate(scope: Scope, node: ast.expr) -> Operand:
             return subscripts.subscript(scope, evaluate(scope, value), _index(scope, index))
         case ast.Call():
             return _call(scope, node)
+        case ast.JoinedStr(values=parts):
+            return Constant("".join(_text(scope, part) for part in parts))
     msg = f"`{ast.unparse(node)}` is not an expression of the tile language"
     raise KernelSyntaxError(msg)
 
@@ -214,6 +217,24 @@ def _differing(left: str, right: str, remedy: str) -> KernelTypeError:
         f"type: {remedy}"
     )
     return KernelTypeError(msg)
+
+
+def _text(scope: Scope, part: ast.expr) -> str:
+    """Return what a part of an f-string says; a run-time value stands for its type."""
+    if not isinstance(part, ast.FormattedValue):
+        assert isinstance(part, ast.Constant)
+        return str(part.value)
+    operand = evaluate(scope, part.value)
+    spec = part.format_spec.values if isinstance(part.format_spec, ast.JoinedStr) else []
+    format_ = "".join(_text(scope, inner) for inner in spec)
+    if not isinstance(operand, Constant) or (part.conversion == -1 and not format_):
+        return printed(operand)
+    value: object = repr(operand.value) if part.conversion == ord("r") else operand.value
+    try:
+        return format(value, format_)
+    except (TypeError, ValueError) as error:
+        msg = f"`{ast.unparse(part.value)}` is {describe(operand)}: {error}"
+        raise KernelValueError(msg) from error
 
 
 def _index(scope: Scope, node: ast.expr) -> Operand:

@@ -25,6 +25,9 @@ from tilewright_compiler.ir.core import Block, Value
 from tilewright_compiler.ir.ops import SPECS, Effect
 from tilewright_compiler.ir.types import TileType, Type
 
+# Pure, but with a meaning only where they stand: a divisor may be 0, a promise false elsewhere.
+_CONDITIONAL = ("div", "rem", "multiple_of", "max_contiguous", "max_constancy", "assume")
+
 
 def merge_variables(scope: Scope, condition: Value, then: Branch, otherwise: Branch) -> None:
     """Build the `if` of two lowered branches and rebind every variable that they left different."""
@@ -143,7 +146,7 @@ def build_if(
 def is_speculatable(block: Block) -> bool:
     """Return whether a block without its terminator may run although its condition is false."""
     return all(
-        SPECS[operation.name].effect is Effect.PURE and operation.name not in ("div", "rem")
+        SPECS[operation.name].effect is Effect.PURE and operation.name not in _CONDITIONAL
         for operation in block.walk()
     )
 

@@ -41,6 +41,7 @@ from tilewright_compiler.ir.core import Value
 Execute = Callable[[Scope, Sequence[ast.stmt]], None]
 
 MAX_UNROLLED = 4096
+_HINTS = ("flatten", "warp_specialize", "disallow_acc_multi_buffer", "disable_licm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class _Range:
     start: Operand
     end: Operand
     step: Operand
-    num_stages: int | None
+    attributes: dict[str, int]
 
 
 def execute_for(scope: Scope, node: ast.For, execute: Execute) -> None:
@@ -86,7 +87,7 @@ def _range(scope: Scope, node: ast.expr) -> tuple[object, _Range]:
     start, end = given["start"], given["end"]
     if end == NONE:
         start, end = Constant(0), start
-    bounds = _Range(start, end, given["step"], _stages(given.get("num_stages", NONE)))
+    bounds = _Range(start, end, given["step"], _options(given))
     for operand, what in ((start, "start"), (end, "end"), (bounds.step, "step")):
         dtype = common_dtype((operand,), f"the {what} of {callee.name}")
         if dtype.is_float or dtype == int1 or shape_of_operand(operand):
@@ -98,14 +99,25 @@ def _range(scope: Scope, node: ast.expr) -> tuple[object, _Range]:
     return stub, bounds
 
 
-def _stages(operand: Operand) -> int | None:
-    if operand == NONE:
-        return None
-    stages = arguments.integer(operand, "`num_stages` of tl.range")
-    if stages < 1:
-        msg = f"`num_stages` of tl.range is at least 1, got {stages}"
+def _options(given: dict[str, Operand]) -> dict[str, int]:
+    """Return the attributes that the options of tl.range give a loop."""
+    attributes: dict[str, int] = {}
+    for option, attribute in (("num_stages", "num_stages"), ("loop_unroll_factor", "unroll")):
+        if given.get(option, NONE) == NONE:
+            continue
+        number = arguments.integer(given[option], f"`{option}` of tl.range")
+        if number < 1:
+            msg = f"`{option}` of tl.range is at least 1, got {number}"
+            raise KernelValueError(msg)
+        if number > 1 or option == "num_stages":
+            attributes[attribute] = number
+    if attributes.get("unroll", 1) > MAX_UNROLLED:
+        msg = f"`loop_unroll_factor` of tl.range is at most {MAX_UNROLLED}"
         raise KernelValueError(msg)
-    return stages
+    for option in _HINTS:
+        if option in given:
+            arguments.flag(given[option], f"`{option}` of tl.range")
+    return attributes
 
 
 def _unroll(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Execute) -> None:
@@ -181,8 +193,7 @@ def _count(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Exec
         [value.type for value in remaining.initial],
         (body.block,),
     )
-    if bounds.num_stages is not None:
-        loop.attributes["num_stages"] = bounds.num_stages
+    loop.attributes.update(bounds.attributes)
     _leave(scope, node.body, carried, remaining.after(loop.results), description)
     with scope.at(node.target) as location:
         reason = (

@@ -22,6 +22,7 @@ from tilewright.language.source import bounded_nesting
 from tilewright_compiler.frontend.names import check_names
 from tilewright_compiler.frontend.operands import (
     NONE,
+    BlockPointer,
     Constant,
     KernelReference,
     Operand,
@@ -178,6 +179,8 @@ def _reachable(entry: Function, functions: dict[str, Function]) -> dict[str, Fun
 
 def _with_structure(operand: Operand) -> tuple[Operand | str, ...]:
     """Return the leaves with brackets, so that ((a, b), c) and (a, (b, c)) have different keys."""
+    if isinstance(operand, BlockPointer):
+        return (f"window {operand.block}", *operand.items)
     if not isinstance(operand, TupleOperand):
         return (operand,)
     return ("(", *(leaf for item in operand.items for leaf in _with_structure(item)), ")")

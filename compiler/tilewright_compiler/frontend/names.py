@@ -31,6 +31,9 @@ from tilewright_compiler.ir.core import Value
 
 _DTYPE_ATTRIBUTES = ("name", "kind", "bits", "size_bytes", "is_float", "is_integer", "is_signed")
 
+# What Triton calls these; the dtype of a pointer is here that of what it points to.
+_DTYPE_WORDS = {"element_ty": "", "primitive_bitwidth": "bits", "itemsize": "size_bytes"}
+
 
 def check_names(scope: Scope) -> None:
     """Resolve all names that the kernel takes from outside, adding the calls that led to it."""
@@ -60,6 +63,8 @@ def attribute(scope: Scope, operand: Operand, name: str) -> Operand:
             return tile_attributes.attribute(scope, operand, name)
         case Constant(value=DType() as dtype) if name in _DTYPE_ATTRIBUTES:
             return Constant(getattr(dtype, name))
+        case Constant(value=DType() as dtype) if name in _DTYPE_WORDS:
+            return Constant(dtype if name == "element_ty" else getattr(dtype, _DTYPE_WORDS[name]))
         case Constant(value=bool() | int() | float()) if name == "to":
             return MethodReference(name, operand)
         case Constant() if name == "value":

@@ -37,6 +37,17 @@ class TupleOperand:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockPointer:
+    """A window over an array: base, then shape, strides and offsets, one of each an axis.
+
+    The items are run-time values; `block` is the window's shape.
+    """
+
+    items: tuple[Operand, ...]
+    block: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KernelReference:
     """A kernel named inside a kernel: called, it becomes a function of the module."""
 
@@ -75,6 +86,7 @@ Operand = (
     Value
     | Constant
     | TupleOperand
+    | BlockPointer
     | KernelReference
     | FunctionReference
     | MethodReference
@@ -98,6 +110,8 @@ def is_same(left: Operand, right: Operand) -> bool:
             return type(a) is type(b) and repr(a) == repr(b)
         case TupleOperand(items=a), TupleOperand(items=b):
             return len(a) == len(b) and all(is_same(x, y) for x, y in zip(a, b, strict=True))
+        case BlockPointer(items=a, block=x), BlockPointer(items=b, block=y):
+            return x == y and all(is_same(left, right) for left, right in zip(a, b, strict=True))
         case KernelReference(kernel=a), KernelReference(kernel=b):
             return a is b
         case FunctionReference(function=a), FunctionReference(function=b):
@@ -111,8 +125,8 @@ def is_same(left: Operand, right: Operand) -> bool:
 
 
 def flatten(operand: Operand) -> Iterator[Operand]:
-    """Yield the leaves of nested tuples from left to right."""
-    if isinstance(operand, TupleOperand):
+    """Yield the leaves of nested tuples and block pointers from left to right."""
+    if isinstance(operand, TupleOperand | BlockPointer):
         for item in operand.items:
             yield from flatten(item)
     else:
@@ -123,6 +137,9 @@ def rebuild(template: Operand, leaves: Iterator[Operand]) -> Operand:
     """Return `template` with its leaves replaced in order: the inverse of `flatten`."""
     if isinstance(template, TupleOperand):
         return TupleOperand(tuple(rebuild(item, leaves) for item in template.items))
+    if isinstance(template, BlockPointer):
+        items = tuple(rebuild(item, leaves) for item in template.items)
+        return BlockPointer(items, template.block)
     return next(leaves)
 
 
@@ -132,7 +149,10 @@ def have_same_structure(left: Operand, right: Operand) -> bool:
         return len(left.items) == len(right.items) and all(
             have_same_structure(a, b) for a, b in zip(left.items, right.items, strict=True)
         )
-    return not isinstance(left, TupleOperand) and not isinstance(right, TupleOperand)
+    if isinstance(left, BlockPointer) and isinstance(right, BlockPointer):
+        return left.block == right.block
+    nested = TupleOperand | BlockPointer
+    return not isinstance(left, nested) and not isinstance(right, nested)
 
 
 def describe_type(type_: Type) -> str:
@@ -160,6 +180,10 @@ def describe(operand: Operand) -> str:
             return f"constexpr {value!r}"
         case TupleOperand(items=items):
             return f"tuple ({', '.join(map(describe, items))})"
+        case BlockPointer(items=[Value(type=PointerType(dtype=dtype)), *_], block=block):
+            return f"block pointer [{', '.join(map(str, block))}] to {dtype}"
+        case BlockPointer(block=block):
+            return f"block pointer [{', '.join(map(str, block))}]"
         case KernelReference(kernel=kernel):
             return f"kernel `{kernel.name}`"
         case FunctionReference(name=name):

@@ -39,7 +39,6 @@ _REFUSED: dict[type[ast.AST], str] = {
     ast.Await: "`await`; a kernel has no coroutines",
     ast.Yield: "`yield`; a kernel returns once, at its end",
     ast.YieldFrom: "`yield`; a kernel returns once, at its end",
-    ast.JoinedStr: "f-strings; messages of tl.static_assert are plain strings",
     ast.Starred: "`*` unpacking; write the elements out",
 }
 

@@ -1,4 +1,4 @@
-"""Global memory of the interpreter: loads and stores by virtual address, every access checked.
+"""Global memory of the interpreter: accesses by virtual address, each of them checked.
 
 Each argument array makes the whole buffer that backs it addressable, so that negative strides and
 offsets to a neighbouring row work as on the device. Buffers that overlap are one range and
@@ -17,6 +17,7 @@ from tilewright.abi.dtypes import DType
 from tilewright.abi.numpy_types import from_numpy, to_numpy
 from tilewright.errors import ArgumentError, InterpreterError, OutOfBoundsError, SourceLocation
 from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.turns import Step, in_turn
 
 # Which range an address belongs to is its bits from here on.
 SLOT_BITS = 44
@@ -26,7 +27,7 @@ _ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One load or store of a batch of programs, as far as a message about it needs.
+    """One access by a batch of programs, as far as a message about it needs.
 
     `program` gives the program id of a position along the leading axis.
     """
@@ -84,7 +85,7 @@ class _Range:
 
 
 class Memory:
-    """The memory that a launch can reach. `stores` counts the stores that wrote something."""
+    """The memory that a launch can reach. `stores` counts accesses that wrote something."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         """Make the buffers of these arguments addressable; each is aligned to its element."""
@@ -151,13 +152,50 @@ class Memory:
         ranges = self._ranges_of(addresses, access, programs)
         self.stores += 1
         for where, found in ranges:
-            if not found.is_writeable:
-                msg = (
-                    f"kernel {access.kernel!r} stores to argument {found.names}, which is read-only"
-                )
-                raise InterpreterError(_placed(msg, access))
+            self._check_writeable(found, access)
             base, view = found.view(access.dtype)
             view[_indices(addresses[where], base, access)] = values[where]
+
+    def update(
+        self,
+        addresses: Array,
+        values: tuple[Array, ...],
+        mask: Array | None,
+        step: Step,
+        *,
+        access: Access,
+    ) -> Array:
+        """Replace elements where the mask is true by what `step` makes of them; return the old.
+
+        Lanes with one address take their turns in the order of their index. Lanes whose mask is
+        false give 0 and touch nothing.
+        """
+        shape = np.broadcast_shapes(addresses.shape, *(value.shape for value in values))
+        if mask is not None:
+            shape = np.broadcast_shapes(shape, mask.shape)
+        active = np.broadcast_to(np.array(True) if mask is None else mask, shape)
+        places = np.nonzero(active)[0]
+        old = np.zeros(shape, to_numpy(access.dtype))
+        if not places.size:
+            return old
+        addresses = np.broadcast_to(addresses, shape)[active]
+        values = tuple(np.broadcast_to(value, shape)[active] for value in values)
+        before = np.empty(addresses.size, old.dtype)
+        for where, found in self._ranges_of(addresses, access, places):
+            self._check_writeable(found, access)
+            base, view = found.view(access.dtype)
+            indices = _indices(addresses[where], base, access)
+            history = in_turn(view, indices, tuple(value[where] for value in values), step)
+            before[where] = history.before
+            self.stores += history.is_changed
+        old[active] = before
+        return old
+
+    def _check_writeable(self, found: _Range, access: Access) -> None:
+        if not found.is_writeable:
+            verb = "stores" if access.verb == "store" else f"does {access.verb}"
+            msg = f"kernel {access.kernel!r} {verb} to argument {found.names}, which is read-only"
+            raise InterpreterError(_placed(msg, access))
 
     def _add(self, buffers: tuple[_Buffer, ...], high: int) -> None:
         low = buffers[0].low

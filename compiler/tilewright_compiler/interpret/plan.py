@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.errors import InternalCompilerError
-from tilewright_compiler.analysis.alias import arguments_of, pointer_roots
+from tilewright_compiler.analysis.alias import READING, WRITING, arguments_of, pointer_roots
 from tilewright_compiler.interpret.memory import Memory
 from tilewright_compiler.interpret.ops import COMPUTE, CONTROL, Compute, Control
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
@@ -54,7 +54,7 @@ def plan_block(block: Block) -> BlockPlan:
 def may_wait(module: Module, memory: Memory) -> bool:
     """Return whether programs may wait for each other: a `while` reads what the kernel writes."""
     roots = pointer_roots(module)
-    written = arguments_of(module, module.kernel.body, "store", roots)
+    written = arguments_of(module, module.kernel.body, WRITING, roots)
     loops = (
         operation
         for function in module.functions.values()
@@ -65,7 +65,7 @@ def may_wait(module: Module, memory: Memory) -> bool:
         memory.share(read, write)
         for loop in loops
         for region in loop.regions
-        for read in arguments_of(module, region, "load", roots)
+        for read in arguments_of(module, region, READING, roots)
         for write in written
     )
 

@@ -134,7 +134,8 @@ def _agree(want: Array, have: Array, dtype: DType) -> Array:
     if not dtype.is_float:
         same: Array = want == have
         return same
-    left, right = want.astype(np.float64), have.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # what nothing wrote may be any NaN
+        left, right = want.astype(np.float64), have.astype(np.float64)
     finite = np.abs(left[np.isfinite(left)])
     # Sums of both signs are as exact as their terms, so the largest element sets the scale.
     scale = np.maximum(np.abs(left), finite.mean() if finite.size else 0.0)

@@ -25,7 +25,7 @@ from tilewright_compiler.interpret.memory import Memory
 from tilewright_compiler.interpret.numerics import Array, constant
 from tilewright_compiler.interpret.ops.form import Environment, Operands, Pause, Run
 from tilewright_compiler.interpret.plan import BlockPlan, largest_tile, may_wait, plan_block
-from tilewright_compiler.ir.core import Block, Module
+from tilewright_compiler.ir.core import Block, Function, Module
 
 Argument = Array | np.generic | float
 
@@ -48,7 +48,7 @@ def run(module: Module, *, grid: tuple[int, int, int], arguments: Mapping[str, A
         return
     waits = may_wait(module, memory)
     size = 1 if waits else max(1, _BATCH_ELEMENTS // largest_tile(module))
-    evaluator = _Evaluator(module)
+    evaluator = BlockEvaluator(module.functions)
     batches = (
         Batch(module.kernel.name, grid, programs, memory) for programs in _chunks(prod(grid), size)
     )
@@ -85,11 +85,11 @@ def prepare(
     return memory, values
 
 
-class _Evaluator:
-    """Runs blocks of one module, preparing each once."""
+class BlockEvaluator:
+    """Runs blocks of one module, preparing each once. `functions` are what they may call."""
 
-    def __init__(self, module: Module) -> None:
-        self._functions = module.functions
+    def __init__(self, functions: Mapping[str, Function]) -> None:
+        self._functions = functions
         self._plans: dict[Block, BlockPlan] = {}
 
     def run_block(self, block: Block, arguments: Operands, env: Environment, batch: Batch) -> Run:

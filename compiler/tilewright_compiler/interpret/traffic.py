@@ -2,7 +2,8 @@
 
 Offsets are linear in the lane, so the count needs no run: the plan of an access says how many words
 the busiest bank serves (`layout.banks`). An access without conflicts takes as many passes
-(*wavefronts*) as its bytes need.
+(*wavefronts*) as its bytes need. Where a look-up reads and adds is for its index to say, and is not
+counted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tilewright_compiler.layout.convert import Conversion, plan_conversion
 from tilewright_compiler.layout.flip import plan_flip
 from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.layout.matrix_load import MatrixLoad
+from tilewright_compiler.layout.ordered import plan_ordered_reduction, plan_scan
 from tilewright_compiler.layout.reduce import plan_reduce
 from tilewright_compiler.layout.shared import SharedAccess, SharedExchange
 
@@ -86,6 +88,8 @@ def _accesses(
             yield from _flip(operation)
         case "reduce":
             yield from _reduction(operation)
+        case "reduce_with" | "scan":
+            yield from _ordered(operation)
         case "shared_load":
             source, target = operation.operands[0].type, operation.result.type
             yield _read("read", source, layout_of(target))
@@ -120,6 +124,18 @@ def _exchange(plan: Conversion) -> Iterator[Access]:
     if isinstance(plan, SharedExchange):
         yield _vectors("write", plan.write, plan.size_bytes)
         yield _vectors("read", plan.read, plan.size_bytes)
+
+
+def _ordered(operation: Operation) -> Iterator[Access]:
+    layout, axis = layout_of(operation.operands[0].type), operation.attributes["axis"]
+    sizes = tuple(element_bytes(operand.type) for operand in operation.operands)
+    if operation.name == "scan":
+        is_reversed: bool = operation.attributes["reverse"]
+        plan = plan_scan(layout, axis, sizes=sizes, is_reversed=is_reversed)
+    else:
+        plan = plan_ordered_reduction(layout, axis, sizes=sizes)
+    for exchange in plan.exchange.plans if plan.exchange else ():
+        yield from _exchange(exchange)
 
 
 def _reduction(operation: Operation) -> Iterator[Access]:

@@ -19,7 +19,7 @@ def is_read(operation: Operation) -> bool:
 def may_write(operation: Operation) -> bool:
     """Whether the operation, or one inside it, writes; a call may do anything."""
     return any(
-        inner.name == "call" or SPECS[inner.name].effect is Effect.WRITE
+        inner.name == "call" or SPECS[inner.name].effect in (Effect.WRITE, Effect.ATOMIC)
         for inner in operation.walk()
     )
 
@@ -27,6 +27,7 @@ def may_write(operation: Operation) -> bool:
 def may_wait(operation: Operation) -> bool:
     """Whether a loop inside may wait for what another program writes: it must then stay."""
     return any(
-        inner.name == "while" and any(is_read(read) for read in inner.walk())
+        inner.name == "while"
+        and any(SPECS[read.name].effect in (Effect.READ, Effect.ATOMIC) for read in inner.walk())
         for inner in operation.walk()
     )

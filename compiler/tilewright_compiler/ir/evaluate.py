@@ -72,6 +72,8 @@ def evaluate(operation: Operation, operands: Sequence[Constant]) -> Constant | N
             return left if condition else right
         case name, [left, right] if source.is_float and name in _FLOAT_BINARY:
             return _FLOAT_BINARY[name](float(left), float(right), result)
+        case "mulhi", [left, right]:
+            return wrap(int(left) * int(right) >> result.bits, result)
         case name, [left, right] if not source.is_float and name in _INTEGER_BINARY:
             return _integer_binary(name, int(left), int(right), result)
         case "neg" | "abs" as name, [value] if source.bits > 1:

@@ -14,7 +14,7 @@ from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import Pointer
 from tilewright.errors import InternalCompilerError
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
-from tilewright_compiler.ir.ops import SPECS
+from tilewright_compiler.ir.ops import SPECS, combine
 from tilewright_compiler.ir.printer import print_module
 from tilewright_compiler.ir.types import PointerType, ScalarType, TileType, Type
 from tilewright_compiler.layout.linear import LinearLayout
@@ -25,6 +25,7 @@ _REGION_ENDS = {
     "while": ("condition", "yield"),
     "if": ("yield", "yield"),
     "roles": ("yield", "yield"),
+    **dict.fromkeys(combine.NAMES, ("yield",)),
 }
 
 

@@ -12,10 +12,12 @@ from tilewright_compiler.ir.core import Module
 from tilewright_compiler.ir.verifier import verify
 from tilewright_compiler.passes.cse import cse
 from tilewright_compiler.passes.dce import dce
+from tilewright_compiler.passes.drop_references import drop_references
 from tilewright_compiler.passes.fold import fold
 from tilewright_compiler.passes.inline import inline
 from tilewright_compiler.passes.licm import licm
 from tilewright_compiler.passes.narrow_comparisons import narrow_comparisons
+from tilewright_compiler.passes.unroll import unroll
 
 __all__ = ["PASSES", "Pass", "optimize"]
 
@@ -24,10 +26,12 @@ Pass = Callable[[Module], Module]
 PASSES: tuple[Pass, ...] = (
     inline,  # first: the others look at one function at a time
     fold,  # decides branches on constexpr arguments before their contents cost anything
+    unroll,  # after fold, which makes steps constant; what the copies share is then merged
     cse,  # after fold, which makes equal constants out of different expressions
     narrow_comparisons,  # after cse, which shares what it looks at; licm moves its scalars
     licm,  # after cse: of two equal operations only the visible one is left to move
     cse,  # what two loops had each to themselves now stands in one block
+    drop_references,  # before dce, which takes what only they used
     dce,  # last: removes what the others left without users
 )
 

@@ -16,8 +16,9 @@ from tilewright.errors import InternalCompilerError
 from tilewright_compiler.analysis.axis_info import analyze
 from tilewright_compiler.analysis.layout_choice import LayoutChoice, choose_layouts
 from tilewright_compiler.analysis.layout_groups import operand_layout
-from tilewright_compiler.ir.builder import Builder
+from tilewright_compiler.ir.builder import Builder, clone_block
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
+from tilewright_compiler.ir.ops import combine
 from tilewright_compiler.ir.types import TileType, Type
 from tilewright_compiler.layout.linear import LinearLayout
 
@@ -121,7 +122,7 @@ class _Rebuild:
         return copy
 
     def _operation(self, operation: Operation, builder: Builder) -> None:
-        if operation.regions:
+        if operation.regions and operation.name not in combine.NAMES:
             self._control(operation, builder)
             return
         tile_results = [r for r in operation.results if isinstance(r.type, TileType)]
@@ -147,6 +148,7 @@ class _Rebuild:
             operation.name,
             self._values(operation.operands, layouts),
             [_typed(result.type, given) for result in operation.results],
+            [clone_block(region, dict(self._scalars)) for region in operation.regions],
             **operation.attributes,
         )
         for result, new_result in zip(operation.results, new.results, strict=True):
@@ -214,8 +216,13 @@ class _Rebuild:
         if layout is None and operation.results:
             layout = self._choice.homes.get(operation.results[0])
         given = layout
-        if operation.name == "reduce" and layout is not None:
+        if operation.name in ("reduce", "reduce_with") and layout is not None:
             given = layout.slice(operation.attributes["axis"])
+        if operation.name == "gather":
+            given = self._choice.homes[operation.result]
+            return (layout, given), given
+        if operation.name == "histogram":
+            given = self._choice.homes[operation.result]
         return [layout] * len(operation.operands), given
 
 

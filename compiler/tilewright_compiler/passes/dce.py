@@ -2,7 +2,8 @@
 
 Liveness starts at writes, calls and returned values and flows backwards over uses. A carried value
 is live only if its result is, or its argument is used by something live, so that a loop-carried
-value that feeds nothing but itself goes with all that computes it. Loops are taken to end, so one
+value that feeds nothing but itself goes with all that computes it. An atomic operation whose result
+is dead stays without it. Loops are taken to end, so one
 without effects and without live results is removed, but for a `while` that reads memory: it may
 wait for another program.
 
@@ -10,6 +11,7 @@ wait for another program.
     while:  initial i -> before argument i, after's yield i      carried
             condition operand j -> after argument j -> result j  passed
     if:     yield i of both branches -> result i
+    reduce_with, scan:  all of them and what the region yields live together
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import replace
 from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
 from tilewright_compiler.ir.effects import may_wait, may_write
+from tilewright_compiler.ir.ops import combine
 
 
 def dce(module: Module) -> Module:
@@ -115,6 +118,8 @@ def _always_needed(operation: Operation) -> Sequence[Value]:
             return operation.operands[:3]
         case "while":
             return operation.regions[0].terminator.operands[:1]
+        case name if name in combine.NAMES:
+            return (*operation.operands, *operation.regions[0].terminator.operands)
         case _:
             return operation.operands
 
@@ -141,7 +146,7 @@ def _copy_block(
 def _copy_live(
     operation: Operation, values: ValueMap, liveness: _Liveness, builder: Builder
 ) -> None:
-    """Copy a live operation without its dead carried values and results."""
+    """Copy a live operation without its dead carried values and what results it can do without."""
 
     def live(group: Sequence[Value], witnesses: Sequence[Value]) -> tuple[Value, ...]:
         """Return the values of `group` whose counterparts among `witnesses` live."""
@@ -185,4 +190,10 @@ def _copy_live(
             regions = [
                 _copy_block(region, values, liveness, (), ()) for region in operation.regions
             ]
+        case "atomic_rmw" | "atomic_cas":
+            results = live(results, results)
+        case name if name in combine.NAMES:
+            (region,) = operation.regions
+            ends = region.terminator.operands
+            regions = [_copy_block(region, values, liveness, region.arguments, ends)]
     copy_operation(replace(operation, operands=operands, results=results), values, builder, regions)

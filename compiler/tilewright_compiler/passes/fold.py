@@ -1,32 +1,38 @@
 """Replaces what is known at compile time: constants, identities, decided branches and masks.
 
 One forward walk; an operand is already folded when its user is looked at, so one walk reaches
-everything but facts carried around a loop. A tile is known if it is a splat of a constant. Every
-rule gives the same bits as the operation that it replaces, NaN and -0 included: `x * 1` folds for
-all types, `x * 0` and `x + 0` for integers only. What cannot be decided exactly is `ir.evaluate`'s
-to refuse. Operations that lose their users are left to `dce`.
+everything but facts carried around a loop. A tile is known if it is a splat of a constant, or, for
+the low bits of what is aligned, if axis analysis says so. Every rule gives the same bits as the
+operation that it replaces, NaN and -0 included: `x * 1` folds for all types, `x * 0` and `x + 0`
+for integers only. What cannot be decided exactly is `ir.evaluate`'s to refuse. Operations that lose
+their users are left to `dce`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.abi.dtypes import SATURATED
 from tilewright.abi.signature import KernelSignature, Scalar
+from tilewright_compiler.analysis.axis_info import AxisInfo, analyze
 from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
 from tilewright_compiler.ir.evaluate import Constant, convert, evaluate, is_exact_cast, wrap
+from tilewright_compiler.ir.ops.atomics import mask_index
 from tilewright_compiler.ir.types import ScalarType, TileType, Type, element_dtype, shape_of
 
 # Operations that only arrange elements: what they make of a splat is a splat.
 _ARRANGING = ("expand_dims", "broadcast", "reshape", "transpose")
+# What alignment may decide.
+_BITWISE = ("and", "rem")
 
 
 def fold(module: Module) -> Module:
     """Return the module with everything known at compile time replaced."""
+    axis_info = analyze(module)
     functions = {
-        name: _Folder().function(function, module.signature)
+        name: _Folder(axis_info).function(function, module.signature)
         for name, function in module.functions.items()
     }
     return Module(functions, module.signature, dict(module.attributes))
@@ -35,7 +41,8 @@ def fold(module: Module) -> Module:
 class _Folder:
     """Copies one function. Constants and definitions are those of the copy's values."""
 
-    def __init__(self) -> None:
+    def __init__(self, axis_info: Mapping[Value, AxisInfo]) -> None:
+        self._axis_info = axis_info
         self._values: ValueMap = {}
         self._constants: dict[Value, Constant] = {}
         self._definitions: dict[Value, Operation] = {}
@@ -85,10 +92,14 @@ class _Folder:
                 return self._fold_for(operation, operands, builder)
             case "load" | "store":
                 return self._fold_access(operation, operands, builder)
+            case "atomic_load" | "atomic_rmw" | "atomic_cas":
+                return self._fold_atomic(operation, operands, builder)
         if len(operation.results) != 1 or operation.regions:
             return None
         type_ = operation.result.type
         constant = self._evaluated(operation, operands)
+        if constant is None and operation.name in _BITWISE:
+            constant = self._axis_info[operation.result].constant
         if constant is not None:
             return [self._constant(constant, type_, builder)]
         if operation.name in _ARRANGING:
@@ -165,6 +176,20 @@ class _Folder:
         type_ = operation.result.type
         return [self._constant(convert(0, element_dtype(type_)), type_, builder)]
 
+    def _fold_atomic(
+        self, operation: Operation, operands: list[Value], builder: Builder
+    ) -> Sequence[Value] | None:
+        """Decide an atomic operation whose mask is the same constant everywhere."""
+        index = mask_index(operation)
+        mask = self._constants.get(operands[index]) if len(operands) > index else None
+        if mask is None:
+            return None
+        types = [result.type for result in operation.results]
+        if not mask:
+            return [self._constant(convert(0, element_dtype(t)), t, builder) for t in types]
+        kept = operands[:index]
+        return builder.create(operation.name, kept, types, **operation.attributes).results
+
     def _fold_if(
         self, operation: Operation, condition: Value, builder: Builder
     ) -> Sequence[Value] | None:
@@ -223,7 +248,11 @@ def _reduced(operation: Operation, element: Constant) -> Constant | None:
     """Reduce a tile of equal elements. Float sums round on the way, so they are not ours."""
     source = operation.operands[0].type
     dtype = element_dtype(source)
-    if operation.attributes["kind"] != "sum":
+    kind = operation.attributes["kind"]
+    if kind == "xor":
+        is_odd = shape_of(source)[operation.attributes["axis"]] == 1
+        return element if is_odd else wrap(0, dtype)
+    if kind != "sum":
         return element
     if dtype.is_float or dtype.bits == 1:
         return None

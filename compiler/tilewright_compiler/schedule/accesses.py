@@ -4,6 +4,11 @@ An access of shared memory is a range of bytes; what was allocated there, and at
 ring, says more, because slots of different positions are different memory. An access of global
 memory is the arguments that its pointers may come from. Two accesses of the same memory need no
 barrier if they are divided among the threads in the same way: each meets only what it did itself.
+
+Atomic operations may meet in one element whichever threads do them, so two of one program keep the
+order of its text by a barrier, unless one thread does both or nobody can tell. One that releases is
+behind all that the program did before, and one that acquires is ahead of all that it does later: a
+barrier lets the one thread speak for the others (PTX ISA, "Causality order").
 """
 
 from __future__ import annotations
@@ -13,12 +18,15 @@ from dataclasses import dataclass, replace
 
 from tilewright_compiler.analysis.alias import Roots, pointer_roots
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
+from tilewright_compiler.ir.ops.atomics import ATOMICS, acquires, releases
 from tilewright_compiler.ir.types import SharedType, TileType, element_bytes
 from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.layout.matrix_load import plan_matrix_load
 from tilewright_compiler.layout.swizzle import SharedLayout
-from tilewright_compiler.schedule.scratch import scratch_bytes
+from tilewright_compiler.schedule.scratch import EXCHANGES, scratch_bytes
+
+_ORDERED = "ordered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +82,33 @@ class GlobalPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class AllGlobal:
+    """All of global memory: what a release is behind, and an acquire ahead of."""
+
+
+Place = SharedPlace | GlobalPlace | AllGlobal
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
     """What all threads together read or write by one operation.
 
     `groups` is None for what is done when the operation is. For an asynchronous copy it counts the
     groups committed since it started, its own included; a bulk store is a group of its own.
+    `atomic` names the kind of an atomic operation: "ordered" where it can be told which of two came
+    first.
     """
 
-    place: SharedPlace | GlobalPlace
+    place: Place
     is_write: bool
     groups: int | None = None
+    atomic: str | None = None
+
+    @property
+    def is_by_one_thread(self) -> bool:
+        """Whether the first thread alone touches global memory: all but plain loads of scalars."""
+        is_scalar = isinstance(self.place, GlobalPlace) and self.place.layout is None
+        return is_scalar and (self.is_write or self.atomic is not None)
 
     def meets(self, other: Access) -> bool:
         """Whether both may touch the same memory, one of them writing, by different threads."""
@@ -93,8 +118,22 @@ class Access:
             case SharedPlace() as own, SharedPlace() as met:
                 return own.meets(met)
             case GlobalPlace() as own, GlobalPlace() as met:
+                if self.atomic is not None or other.atomic is not None:
+                    return _meets_atomic(self, other)
                 return own.meets(met, both_write=self.is_write and other.is_write)
+            case (GlobalPlace(), AllGlobal()) | (AllGlobal(), GlobalPlace()):
+                return True
         return False
+
+
+def _meets_atomic(left: Access, right: Access) -> bool:
+    """Whether an atomic operation and another access of global memory need their order."""
+    own, met = left.place, right.place
+    assert isinstance(own, GlobalPlace)
+    assert isinstance(met, GlobalPlace)
+    if not own.arguments & met.arguments or (left.is_by_one_thread and right.is_by_one_thread):
+        return False
+    return left.atomic != right.atomic or left.atomic == _ORDERED
 
 
 class Accesses:
@@ -112,6 +151,24 @@ class Accesses:
     def of(self, operation: Operation) -> tuple[Access, ...]:
         """Return what an operation without regions touches; for an exchange, what it writes."""
         return self._found.get(operation, ())
+
+    def before(self, operation: Operation) -> tuple[Access, ...]:
+        """Return which of its accesses an operation holds against those before it."""
+        found = self.of(operation)
+        if operation.name in ATOMICS and not releases(operation):
+            return tuple(a for a in found if not isinstance(a.place, AllGlobal))
+        return found
+
+    def left_by(self, operation: Operation) -> tuple[Access, ...]:
+        """Return which of its accesses an operation leaves to those behind it."""
+        found = self.of(operation)
+        if self.is_exchange(operation):
+            # Behind the barrier inside there is only the reading.
+            shared = (a for a in found if isinstance(a.place, SharedPlace))
+            return tuple(replace(access, is_write=False) for access in shared)
+        if operation.name in ATOMICS and not acquires(operation):
+            return tuple(a for a in found if not isinstance(a.place, AllGlobal))
+        return found
 
     def is_exchange(self, operation: Operation) -> bool:
         """Whether an operation writes, lets all warps meet, and reads."""
@@ -140,9 +197,7 @@ class Accesses:
             place = replace(place, position=None)
         return replace(access, place=place)
 
-    def _place_outside(
-        self, place: SharedPlace | GlobalPlace, loop: Operation
-    ) -> SharedPlace | GlobalPlace:
+    def _place_outside(self, place: Place, loop: Operation) -> Place:
         """Forget a pointer that is another one in each iteration."""
         if isinstance(place, GlobalPlace) and place.pointer in self._inside[loop]:
             return replace(place, pointer=None)
@@ -204,15 +259,30 @@ class Accesses:
                 yield Access(self._tiles[operands[1]][0], is_write=False, groups=0)
             case "load" | "store":
                 yield self._global(operands[0], is_write=operation.name == "store")
+            case "atomic_load" | "atomic_rmw" | "atomic_cas":
+                yield from self._atomic(operation)
             case "dot":
                 for operand in operands[:2]:
                     if isinstance(operand.type, SharedType):
                         yield Access(self._tiles[operand][0], is_write=False)
-            case "reduce" | "convert_layout" | "flip" if "shared_offset" in operation.attributes:
+            case name if name in EXCHANGES and "shared_offset" in operation.attributes:
                 self._exchanges.add(operation)
                 start: int = operation.attributes["shared_offset"]
                 size = scratch_bytes(operation)
                 yield Access(SharedPlace(start, start + size), is_write=True)
+
+    def _atomic(self, operation: Operation) -> Iterator[Access]:
+        kind: str = operation.attributes.get("kind", _ORDERED)
+        if operation.results or kind == "xchg":
+            kind = _ORDERED
+        is_write = operation.name != "atomic_load"
+        yield replace(self._global(operation.operands[0], is_write=is_write), atomic=kind)
+        if acquires(operation) or releases(operation):
+            yield Access(AllGlobal(), is_write=True)
+        if "shared_offset" in operation.attributes:
+            self._exchanges.add(operation)
+            start: int = operation.attributes["shared_offset"]
+            yield Access(SharedPlace(start, start + scratch_bytes(operation)), is_write=True)
 
     def _tile(self, shared: Value, tile: Value, *, is_write: bool) -> Access:
         place, offsets = self._tiles[shared]

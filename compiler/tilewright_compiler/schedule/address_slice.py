@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.ir.effects import is_pure, may_wait, may_write
 from tilewright_compiler.ir.types import element_dtype
+from tilewright_compiler.schedule.scratch import EXCHANGES
 
 # These read or exchange, so that running them where the iteration does not exist is wrong or slow;
 # integer division by zero is not defined.
-_GUARDED = ("load", "convert_layout", "flip", "reduce", "div", "rem")
+_GUARDED = ("load", *EXCHANGES, "div", "rem")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tilewright.errors import KernelValueError
 from tilewright_compiler.capabilities import BASELINE_SHARED_BYTES
-from tilewright_compiler.ir.builder import Builder, Rewrite, copy_operation, rewrite_module
+from tilewright_compiler.ir.builder import rewrite_module
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.types import MbarrierType, SharedType, shape_of
 from tilewright_compiler.schedule.scratch import scratch_bytes
@@ -54,7 +54,7 @@ def allocate_shared(module: Module, *, limit_bytes: int = BASELINE_SHARED_BYTES)
     roomy = min(max(_ROOMY_BYTES, peak + peak // _ROOMY_PART), limit_bytes)
     spans = _place(requests, apart, roomy_bytes=max(roomy, peak))
     offsets = {operation: start for operation, (start, _) in spans.items()}
-    result = rewrite_module(module, _offset_setter(offsets))
+    result = _with_offsets(module, offsets)
     result.attributes["shared_bytes"] = max((end for _, end in spans.values()), default=0)
     return result
 
@@ -192,7 +192,7 @@ def _flow(
         if operation.name == "if":
             branches = [_flow(region, last, walk, neighbours) for region in operation.regions]
             last = branches[0] | branches[1]
-        elif operation.regions:
+        elif operation.name in ("for", "while"):
             # Twice: the second time round sees what the end of the body leaves behind.
             for _ in range(2):
                 for region in operation.regions:
@@ -262,15 +262,11 @@ def _described(operation: Operation) -> str:
     return f"a {tile}" if type_.slots is None else f"a ring of {type_.slots} stages of a {tile}"
 
 
-def _offset_setter(offsets: dict[Operation, int]) -> Rewrite:
-    def rewrite(
-        operation: Operation, operands: tuple[Value, ...], builder: Builder
-    ) -> tuple[Value, ...] | None:
-        if operation not in offsets:
-            return None
-        values = dict(zip(operation.operands, operands, strict=True))
-        copy = copy_operation(operation, values, builder)
-        copy.attributes["shared_offset"] = offsets[operation]
-        return copy.results
-
-    return rewrite
+def _with_offsets(module: Module, offsets: Mapping[Operation, int]) -> Module:
+    """Return a copy in which these operations have their places."""
+    copy = rewrite_module(module)
+    pairs = zip(module.kernel.body.walk(), copy.kernel.body.walk(), strict=True)
+    for operation, copied in pairs:
+        if operation in offsets:
+            copied.attributes["shared_offset"] = offsets[operation]
+    return copy

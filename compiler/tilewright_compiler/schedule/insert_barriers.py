@@ -89,9 +89,9 @@ class _Walk:
         return state
 
     def _operation(self, operation: Operation, state: State) -> State:
-        own = self._accesses.of(operation)
-        if not own:
+        if not self._accesses.of(operation):
             return state
+        own = self._accesses.before(operation)
         met = [before for before in state if any(access.meets(before) for access in own)]
         if self._decide(operation, any(before.groups is None for before in met)):
             state = _met(state)
@@ -100,8 +100,8 @@ class _Walk:
         else:
             self.early.pop(operation, None)
         if self._accesses.is_exchange(operation):
-            return _met(state) | {replace(access, is_write=False) for access in own}
-        return state.union(own)
+            state = _met(state)
+        return state.union(self._accesses.left_by(operation))
 
     def _if(self, branch: Operation, state: State) -> State:
         self._decide(branch, needs_barrier=False)

@@ -18,12 +18,14 @@ under way, so that everything behind may reuse the rings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tilewright.abi.dtypes import int1, int32
 from tilewright_compiler.analysis.axis_info import AxisInfo, analyze
 from tilewright_compiler.ir.builder import Builder, ValueMap, clone_block, clone_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
-from tilewright_compiler.ir.types import ScalarType, SharedType, TokenType, element_dtype
+from tilewright_compiler.ir.types import ScalarType, SharedType, TokenType
+from tilewright_compiler.schedule.fetch import Fetch
 from tilewright_compiler.schedule.loop_range import LoopRange, constant
 from tilewright_compiler.schedule.pipelined_loads import (
     PipelinedLoad,
@@ -131,7 +133,6 @@ class _Attempt:
         self, plan: PipelinedLoop, operands: tuple[Value, ...], builder: Builder
     ) -> tuple[Value, ...]:
         """Build the prologue and the loop; return the loop's results without what it added."""
-        stages, old = plan.stages, plan.operation.regions[0]
         lower, upper, step, *initial = operands
         known_step = self._facts[plan.operation.operands[2]].constant
         span = LoopRange(lower, upper, step, known_step=known_step)
@@ -140,153 +141,111 @@ class _Attempt:
             for load in plan.loads
         ]
         ahead = {index: initial[index] for index in plan.slice.carried}
+        turn = self._prologue(plan, span, rings, ahead, lower, builder)
+        offset = span.offset(builder, plan.stages - 1)
+        distance = span.distance(builder, plan.stages - 1)
+
+        old = plan.operation.regions[0]
+        arguments = tuple(Value(a.type, a.name) for a in old.arguments)
+        self._values.update(zip(old.arguments, arguments, strict=True))
+        inside = tuple(Value(value.type, value.name) for value in turn.values)
+        body = Block((*arguments, *inside))
+        inner = Builder(body, builder.location)
+        begun = turn.renamed(inside)
+        induction = arguments[0]
+        if begun.tokens:
+            inner.create("async_wait", [begun.tokens[0]], pending=plan.stages - 2)
+        exists = span.goes_on(inner, induction, distance)
+        induction = inner.value("add", [induction, offset], lower.type)
+        ended = self._iteration(plan, rings, begun, induction, exists, inner)
+        yielded = [self._values.get(value, value) for value in old.terminator.operands]
+        inner.create("yield", [*yielded, *ended.values])
+
+        carried = [*initial, *turn.values]
+        types = [value.type for value in carried]
+        loop = builder.create("for", [lower, upper, step, *carried], types, [body])
+        results = loop.results[: len(initial)]
+        if turn.tokens:
+            last = turn.renamed(loop.results[len(initial) :]).tokens[-1]
+            builder.create("async_wait", [last], pending=0)
+        for result, before in zip(results, plan.operation.results, strict=True):
+            result.name = before.name
+        return results
+
+    def _prologue(
+        self,
+        plan: PipelinedLoop,
+        span: LoopRange,
+        rings: Sequence[Value],
+        ahead: Mapping[int, Value],
+        lower: Value,
+        builder: Builder,
+    ) -> _Turn:
+        """Fetch for the iterations that the first one finds on their way."""
         tokens: list[Value] = []
-        for stage in range(stages - 1):
+        for stage in range(plan.stages - 1):
             slots = _slots(builder, plan, rings, constant(builder, stage, int32), stage)
             induction = lower
             if stage:
                 offset = span.offset(builder, stage)
                 induction = builder.value("add", [lower, offset], lower.type)
+            fetch = Fetch(plan, self._values, slots, self.copies)
             exists = span.begins(builder, stage)
-            fetch = _Fetch(plan, self._values, slots, self.copies)
             ahead = fetch.build(builder, induction, ahead, exists, stores=True)
             tokens += _commit(builder, plan)
-        offset, distance = span.offset(builder, stages - 1), span.distance(builder, stages - 1)
-        counters = [constant(builder, 0, int32), constant(builder, stages - 1, int32)]
+        read, write = constant(builder, 0, int32), constant(builder, plan.stages - 1, int32)
+        return _Turn(dict(ahead), tuple(tokens), read, write)
 
-        added = [*(ahead[index] for index in plan.slice.carried), *tokens, *counters]
-        arguments = tuple(Value(a.type, a.name) for a in old.arguments)
-        extra = tuple(Value(value.type, value.name) for value in added)
-        self._values.update(zip(old.arguments, arguments, strict=True))
-        body = Block((*arguments, *extra))
-        inner = Builder(body, builder.location)
-        *_, read_index, write_index = extra
-        ahead = dict(zip(plan.slice.carried, extra, strict=False))
-        tokens = list(extra[len(ahead) : -2])
-        if tokens:
-            inner.create("async_wait", [tokens[0]], pending=stages - 2)
-        write = _slots(inner, plan, rings, write_index, stages - 1)
-        read = _slots(inner, plan, rings, read_index, 0)
-        induction = inner.value("add", [arguments[0], offset], lower.type)
-        exists = span.goes_on(inner, arguments[0], distance)
-        fetch = _Fetch(plan, self._values, write, self.copies)
-        ahead = fetch.build(inner, induction, ahead, exists, stores=False)
-        tokens = [*tokens[1:], *_commit(inner, plan)]
-        for load, slot in zip(plan.loads, read, strict=True):
-            self._slots[load.operation.result] = slot
-        for operation in old.operations[:-1]:
-            clone_operation(operation, self._values, inner, self._rewrite)
-        inner.location = builder.location
-        for tile, slot in fetch.unstored:
-            inner.create("shared_store", [tile, slot])
-        counters = [_next(inner, index, stages) for index in (read_index, write_index)]
-        yielded = [self._values.get(value, value) for value in old.terminator.operands]
-        yielded += [*(ahead[index] for index in plan.slice.carried), *tokens, *counters]
-        inner.create("yield", yielded)
-
-        loop = builder.create(
-            "for",
-            [lower, upper, step, *initial, *added],
-            [value.type for value in (*arguments[1:], *extra)],
-            [body],
-        )
-        if tokens:
-            last = loop.results[-3]
-            builder.create("async_wait", [last], pending=0)
-        results = loop.results[: len(initial)]
-        for result, before in zip(results, plan.operation.results, strict=True):
-            result.name = before.name
-        return results
-
-
-class _Fetch:
-    """One iteration's copies into its slots. `unstored` are tiles still in registers after it."""
-
-    def __init__(
+    def _iteration(
         self,
         plan: PipelinedLoop,
-        values: ValueMap,
-        slots: Sequence[Value],
-        copies: list[tuple[Operation, Operation]],
-    ) -> None:
-        self._plan = plan
-        self._outer = values
-        self._slots = slots
-        self._copies = copies
-        self.unstored: list[tuple[Value, Value]] = []
-
-    def build(
-        self,
-        builder: Builder,
+        rings: Sequence[Value],
+        turn: _Turn,
         induction: Value,
-        ahead: Mapping[int, Value],
         exists: Value,
-        *,
-        stores: bool,
-    ) -> dict[int, Value]:
-        """Fetch for the iteration of `induction`, whose carried values are `ahead`, if it exists.
+        builder: Builder,
+    ) -> _Turn:
+        """Fetch for the iteration of `induction`, then compute what the loop's body does."""
+        location = builder.location
+        write = _slots(builder, plan, rings, turn.write, plan.stages - 1)
+        read = _slots(builder, plan, rings, turn.read, 0)
+        fetch = Fetch(plan, self._values, write, self.copies)
+        ahead = fetch.build(builder, induction, turn.ahead, exists, stores=False)
+        tokens = (*turn.tokens[1:], *_commit(builder, plan))
+        for load, slot in zip(plan.loads, read, strict=True):
+            self._slots[load.operation.result] = slot
+        for operation in plan.operation.regions[0].operations[:-1]:
+            clone_operation(operation, self._values, builder, self._rewrite)
+        builder.location = location
+        for tile, slot in fetch.unstored:
+            builder.create("shared_store", [tile, slot])
+        counters = (_next(builder, index, plan.stages) for index in (turn.read, turn.write))
+        return _Turn(ahead, tokens, *counters)
 
-        With `stores`, what goes through registers is stored at once. Returns the carried values
-        of the iteration after it.
-        """
-        plan, slice_ = self._plan, self._plan.slice
-        (body,) = plan.operation.regions
-        local = dict(self._outer)
-        local[body.arguments[0]] = induction
-        for index, value in ahead.items():
-            local[body.arguments[1 + index]] = value
-        for operation in slice_.operations:
-            if operation in slice_.ahead_of_guard:
-                clone_operation(operation, local, builder)
 
-        then, otherwise = Block(), Block()
-        inside = Builder(then, builder.location)
-        for operation in slice_.operations:
-            if operation not in slice_.ahead_of_guard:
-                clone_operation(operation, local, inside)
-        waiting = []
-        for load, slot in zip(plan.loads, self._slots, strict=True):
-            tile = self._fetch(load, slot, local, inside)
-            if tile is not None and stores:
-                inside.create("shared_store", [tile, slot])
-            elif tile is not None:
-                waiting.append((tile, slot))
-        guarded = [index for index in slice_.carried if index in slice_.carried_in_guard]
-        yielded = body.terminator.operands
-        results = [
-            *(tile for tile, _ in waiting),
-            *(local.get(yielded[index], yielded[index]) for index in guarded),
-        ]
-        inside.create("yield", results)
-        other = Builder(otherwise, builder.location)
-        kept = [*(_zeros(other, tile) for tile, _ in waiting), *(ahead[i] for i in guarded)]
-        other.create("yield", kept)
-        branch = builder.create("if", [exists], [v.type for v in results], [then, otherwise])
-        for result, value in zip(branch.results, results, strict=True):
-            result.name = value.name
-        self.unstored = [
-            (result, slot) for result, (_, slot) in zip(branch.results, waiting, strict=False)
-        ]
-        moved = dict(zip(guarded, branch.results[len(waiting) :], strict=True))
-        return {
-            index: moved.get(index, local.get(yielded[index], yielded[index])) for index in ahead
-        }
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What a pipelined loop carries besides what it did before.
 
-    def _fetch(
-        self, load: PipelinedLoad, slot: Value, values: ValueMap, builder: Builder
-    ) -> Value | None:
-        """Copy a tile into its slot, or load it into registers and return it."""
-        operation = load.operation
-        builder.location = operation.location
-        if not load.is_async:
-            copy = clone_operation(operation, dict(values), builder)
-            assert copy is not None, "nothing rewrites here"
-            return copy.result
-        pointer, *mask = (values.get(value, value) for value in operation.operands[:2])
-        hints = {name: operation.attributes[name] for name in ("cache", "eviction")}
-        copy = builder.create("async_copy", [pointer, slot, *mask], **hints)
-        self._copies.append((copy, operation))
-        return None
+    The carried values that addresses need, of the iteration to fetch for; the tokens of the
+    iterations on their way, oldest first; the indices of the slots to read and to write.
+    """
+
+    ahead: dict[int, Value]
+    tokens: tuple[Value, ...]
+    read: Value
+    write: Value
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """All of them, in the order that the loop carries them in."""
+        return (*self.ahead.values(), *self.tokens, self.read, self.write)
+
+    def renamed(self, values: Sequence[Value]) -> _Turn:
+        """Return the same with other values: arguments or results of the loop."""
+        *others, read, write = values
+        ahead = dict(zip(self.ahead, others, strict=False))
+        return _Turn(ahead, tuple(others[len(ahead) :]), read, write)
 
 
 def _slots(
@@ -322,12 +281,6 @@ def _next(builder: Builder, index: Value, stages: int) -> Value:
     end = constant(builder, stages, int32)
     wraps = builder.value("cmp", [moved, end], ScalarType(int1), predicate="eq")
     return builder.value("select", [wraps, constant(builder, 0, int32), moved], index.type)
-
-
-def _zeros(builder: Builder, tile: Value) -> Value:
-    dtype = element_dtype(tile.type)
-    zero = 0.0 if dtype.is_float else (False if dtype == int1 else 0)
-    return builder.value("splat", [constant(builder, zero, dtype)], tile.type)
 
 
 def _constants(module: Module) -> dict[Value, object]:

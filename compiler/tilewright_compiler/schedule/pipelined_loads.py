@@ -30,6 +30,9 @@ _COPY_BYTES = (4, 8, 16)  # PTX ISA, cp.async: cp-size
 
 AxisFacts = Mapping[Value, AxisInfo]
 
+# Their results are not elements of what they were given.
+_MIXING = ("dot", "reduce", "gather", "histogram")
+
 
 @dataclass(frozen=True, slots=True)
 class PipelinedLoad:
@@ -151,7 +154,7 @@ def _downstream(load: Operation, users: Mapping[Value, list[Operation]]) -> Iter
     while pending:
         for user in users.get(pending.pop(), ()):
             yield user
-            if is_pure(user) and user.name not in ("dot", "reduce"):
+            if is_pure(user) and user.name not in _MIXING:
                 new = [result for result in user.results if result not in seen]
                 seen.update(new)
                 pending += new

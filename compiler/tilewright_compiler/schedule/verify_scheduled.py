@@ -2,10 +2,11 @@
 
 `ir.verifier` checks the IR itself. Here: every tile has a layout of the program's warps; an
 operation's tiles agree as its kind demands, so that emission never has to move data between threads
-but in `reduce`, `flip` and `convert_layout`, and a dot's are those of its instruction; what goes
-through shared memory has its place there, apart from what lives at the same time; and control flow
-carries tokens, but no shared memory, so that where a tile lies is plain from the text. That
-barriers stand where they must, and waits cover what they say, the schedule checker proves.
+but in reductions, scans, look-ups, `flip`, `convert_layout` and the results of atomic operations,
+and a dot's are those of its instruction; what goes through shared memory has its place there, apart
+from what lives at the same time; and control flow carries tokens, but no shared memory, so that
+where a tile lies is plain from the text. That barriers stand where they must, and waits cover what
+they say, the schedule checker proves.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from collections.abc import Iterator
 from tilewright.errors import InternalCompilerError
 from tilewright_compiler.analysis.dot_layouts import layouts_of_dot
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
+from tilewright_compiler.ir.ops.atomics import ATOMICS
 from tilewright_compiler.ir.printer import print_module
 from tilewright_compiler.ir.types import SharedType, TileType, TokenType
 from tilewright_compiler.layout.convert import broadcast_sources, register_sources
 from tilewright_compiler.layout.linear import LinearLayout, log2
+from tilewright_compiler.layout.ordered import is_ordered
 from tilewright_compiler.schedule.allocate_shared import find_overlap
 from tilewright_compiler.schedule.scratch import scratch_bytes
 
@@ -70,7 +73,7 @@ def _tiles_complaint(values: tuple[Value, ...], warp_bits: int) -> str | None:
 
 def _carried_complaint(operation: Operation) -> str | None:
     """Check what control flow hands on, and where tokens go."""
-    is_control = bool(operation.regions) or operation.name in _CONTROL
+    is_control = operation.name in _CONTROL
     for value in operation.operands:
         if is_control and isinstance(value.type, SharedType):
             return f"{value.type} is carried: only the operations that made it may say where it is"
@@ -82,6 +85,8 @@ def _carried_complaint(operation: Operation) -> str | None:
 def _operation_complaint(operation: Operation, module: Module) -> str | None:
     if operation.name == "dot":
         return _dot_complaint(operation, module)
+    if operation.name in ATOMICS and not isinstance(operation.operands[0].type, TileType):
+        return _scratch_complaint(operation, module)
     if operation.name == "alloc_shared":
         assert isinstance(operation.result.type, SharedType)
         return _place_complaint(operation, module, operation.result.type.size_bytes)
@@ -93,26 +98,42 @@ def _operation_complaint(operation: Operation, module: Module) -> str | None:
     if not tiles or operation.name in (*_CONTROL, "tile_part"):
         return None
     layouts = [tile.layout for tile in tiles if tile.layout is not None]
-    if operation.name in ("reduce", "convert_layout"):
+    if operation.name in ("reduce", "reduce_with", "scan", "convert_layout"):
         return _reduce_complaint(operation, layouts) or _scratch_complaint(operation, module)
+    if operation.name in ("gather", "histogram"):
+        return _lookup_complaint(operation, layouts) or _scratch_complaint(operation, module)
     if operation.name in ("expand_dims", "reshape", "transpose", "broadcast"):
         return _move_complaint(operation, *layouts)
     if len(set(layouts)) > 1:
         return "tiles of one operation have one layout"
-    return _scratch_complaint(operation, module) if operation.name == "flip" else None
+    is_exchange = operation.name in ("flip", *ATOMICS)
+    return _scratch_complaint(operation, module) if is_exchange else None
 
 
 def _reduce_complaint(operation: Operation, layouts: list[LinearLayout]) -> str | None:
-    if operation.name != "reduce":
+    if operation.name == "convert_layout":
         return None
     axis: int = operation.attributes["axis"]
-    source, *results = layouts
-    if not source.is_separable(axis):
+    source, *others = layouts[: len(operation.operands)]
+    if any(other != source for other in others):
+        return "operands have one layout"
+    suits = source.is_separable(axis) if operation.name == "reduce" else is_ordered(source, axis)
+    if not suits:
         return f"{source} cannot be reduced along axis {axis}"
-    expected = source.slice(axis)
-    if results and results != [expected]:
+    expected = source if operation.name == "scan" else source.slice(axis)
+    results = layouts[len(operation.operands) :]
+    if any(result != expected for result in results):
         return f"the result has layout {expected}"
     return None
+
+
+def _lookup_complaint(operation: Operation, layouts: list[LinearLayout]) -> str | None:
+    """What is looked up has one layout, and so have an index and its result, or mask and source."""
+    source, *others = layouts
+    if operation.name == "gather":
+        return None if others[0] == others[1] else "the index and the result have one layout"
+    masks = others[: len(operation.operands) - 1]
+    return None if all(mask == source for mask in masks) else "tile and mask have one layout"
 
 
 def _dot_complaint(operation: Operation, module: Module) -> str | None:

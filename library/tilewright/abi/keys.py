@@ -35,7 +35,9 @@ _EXPRESSIONS: dict[str, tuple[str, ...]] = {
     "BoolOp": ("op", "values"),
     "Call": ("func", "args", "keywords"),
     "Compare": ("left", "ops", "comparators"),
+    "FormattedValue": ("value", "conversion", "format_spec"),
     "IfExp": ("test", "body", "orelse"),
+    "JoinedStr": ("values",),
     "List": ("elts",),
     "Name": ("id",),
     "Slice": ("lower", "upper", "step"),
@@ -75,7 +77,6 @@ _REMEDIES = {
     "DictComp": "use a loop",
     "FunctionDef": "write a second kernel outside and call it",
     "GeneratorExp": "use a loop",
-    "JoinedStr": "use a plain string",
     "Lambda": "write a second kernel and call it",
     "ListComp": "use a loop, or tl.static_range",
     "Match": "use if and elif",
@@ -241,6 +242,8 @@ class _Writer:
     def _value(self, value: object) -> str:
         if isinstance(value, str):
             return _quoted(value)
+        if isinstance(value, int):  # how an f-string converts a value
+            return str(value)
         if isinstance(value, list):
             return f"[{', '.join(self._value(item) for item in value)}]"
         assert isinstance(value, ast.AST), f"{value!r} in a syntax tree"
@@ -255,6 +258,8 @@ class _Writer:
             raise self._refused(value)
         if isinstance(value, ast.BinOp):
             return self._chain(value)
+        if isinstance(value, ast.JoinedStr):
+            value = ast.JoinedStr(_merged(value.values))
         return self._node(kind, _EXPRESSIONS[kind], value)
 
     def _chain(self, node: ast.expr) -> str:
@@ -275,6 +280,18 @@ class _Writer:
         what = f"constant {node.value!r}" if isinstance(node, ast.Constant) else f"`{kind}`"
         msg = f"the tile language has no {what}{remedy}"
         return KernelSyntaxError(msg, (self._source.locate(node),))
+
+
+def _merged(parts: Sequence[ast.expr]) -> list[ast.expr]:
+    """Return the parts of an f-string as whole texts: Pythons cut them differently, or add ""."""
+    merged: list[ast.expr] = []
+    for part in parts:
+        last = merged[-1] if merged else None
+        if isinstance(part, ast.Constant) and isinstance(last, ast.Constant):
+            merged[-1] = ast.Constant(str(last.value) + str(part.value))
+        elif not isinstance(part, ast.Constant) or part.value:
+            merged.append(part)
+    return merged
 
 
 def _is_text(statement: ast.stmt) -> bool:

@@ -1,8 +1,8 @@
 """Attention forward: softmax(scale * Q K^T + bias) V, without the matrix of scores in memory.
 
 The online softmax of Milakov and Gimelshein (2018) over blocks of keys, as in FlashAttention (Dao
-et al. 2022): scores are in f32 and in units of log2, the exponentials are rounded to the dtype of V
-for the second product. A row that sees no key gives 0, and -inf as its logarithm of the sum.
+et al. 2022): scores are in f32, exponentials to base 2, rounded to the dtype of V for the second
+product. A row that sees no key gives 0, and -inf as its logarithm of the sum.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import tilewright.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
+SMALLEST = tl.constexpr(1e-30)
 
 
 @tl.kernel
@@ -76,35 +77,41 @@ def attention(
     )
     k_origin = k + batch * k_batch + shared_head * k_head
     v_origin = v + batch * v_batch + shared_head * v_head
-    k_offsets = lanes_n[:, None] * k_row + lanes_d[None, :] * k_dim
-    v_offsets = lanes_n[:, None] * v_row + lanes_d[None, :] * v_dim
     bias_origin = bias + batch * bias_batch + head * bias_head + first * bias_row
-    bias_offsets = lanes_m[:, None] * bias_row + lanes_n[None, :] * bias_column
 
     shift = keys - queries
     end = keys
     if causal != 0:
         end = tl.minimum(keys, tl.maximum(first + BLOCK_M + shift, 0))
-    factor = scale * LOG2_E
+    if scale < 0:  # exact, and so the largest product is the largest score
+        query = -query
+    factor = tl.abs(scale) * LOG2_E
+    # Scores stay as the product gives them, up to this factor; a bias must be added in units of
+    # log2. Never 0, which would make NaN of -inf.
+    unit = tl.where(has_bias != 0, 1.0, tl.maximum(factor, SMALLEST))
     row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     row_sum = tl.zeros((BLOCK_M,), tl.float32)
     total = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     for start in range(0, end, BLOCK_N):
         inside_n = lanes_n < tl.minimum(keys - start, BLOCK_N).to(tl.int32)
         mask = inside_n[:, None] & inside_d[None, :]
-        key = tl.load(k_origin + start * k_row + k_offsets, mask=mask)
-        value = tl.load(v_origin + start * v_row + v_offsets, mask=mask)
-        scores = tl.dot(query, tl.trans(key), input_precision=PRECISION) * factor
+        # Rows first, then columns: an offset of every element would stay in registers.
+        k_rows = (k_origin + start * k_row) + (lanes_n * k_row)[:, None]
+        v_rows = (v_origin + start * v_row) + (lanes_n * v_row)[:, None]
+        key = tl.load(k_rows + (lanes_d * k_dim)[None, :], mask=mask)
+        value = tl.load(v_rows + (lanes_d * v_dim)[None, :], mask=mask)
+        scores = tl.dot(query, tl.trans(key), input_precision=PRECISION)
         if has_bias != 0:
             shown = row_mask[:, None] & inside_n[None, :]
-            added = tl.load(bias_origin + start * bias_column + bias_offsets, mask=shown)
-            scores = scores + added.to(tl.float32) * LOG2_E
+            bias_rows = (bias_origin + start * bias_column) + (lanes_m * bias_row)[:, None]
+            added = tl.load(bias_rows + (lanes_n * bias_column)[None, :], mask=shown)
+            scores = scores * factor + added.to(tl.float32) * LOG2_E
         scores = masked_scores(scores, first, start, keys, shift, causal, BLOCK_M, BLOCK_N)
         new_max = tl.maximum(row_max, tl.max(scores, axis=1))
         # Before a row has seen a key its maximum is -inf, and -inf - -inf would be NaN.
-        base = tl.where(new_max == float("-inf"), 0.0, new_max)
-        weights = tl.exp2(scores - base[:, None])
-        decay = tl.exp2(row_max - base)
+        base = tl.where(new_max == float("-inf"), 0.0, new_max * unit)
+        weights = tl.exp2(tl.fma(scores, unit, -base[:, None]))
+        decay = tl.exp2(row_max * unit - base)
         row_sum = row_sum * decay + tl.sum(weights, axis=1)
         total = total * decay[:, None]
         total = tl.dot(weights.to(value.dtype), value, total, input_precision=PRECISION)
@@ -118,4 +125,4 @@ def attention(
     )
     if has_lse != 0:
         pointers = lse + batch * lse_batch + head * lse_head + first + lanes_m
-        tl.store(pointers, (row_max + tl.log2(row_sum)) * LN_2, mask=row_mask)
+        tl.store(pointers, (row_max * unit + tl.log2(row_sum)) * LN_2, mask=row_mask)

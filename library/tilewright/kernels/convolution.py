@@ -61,10 +61,9 @@ def convolution(
     blocks = tl.cdiv(channels, BLOCK_K).to(tl.int32)
     taps = taps_y.to(tl.int32) * taps_x.to(tl.int32)
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for step in range(taps * blocks):
-        tap = step // blocks
-        tap_y, tap_x = tap // taps_x.to(tl.int32), tap % taps_x.to(tl.int32)
-        channel = (step % blocks * BLOCK_K).to(tl.int64)
+    # Counted, not divided: the position in the filter, and the first channel of the block.
+    tap_y = tap_x = channel = tl.zeros_like(taps)
+    for _ in range(taps * blocks):
         shift_y, shift_x = tap_y * dilation_y.to(tl.int32), tap_x * dilation_x.to(tl.int32)
         at_y, at_x = source_y + shift_y, source_x + shift_x
         is_inside = (at_y >= 0) & (at_y < height.to(tl.int32))
@@ -89,6 +88,12 @@ def convolution(
             mask=is_channel[None, :],
         )
         total = tl.dot(left, tl.trans(right), total, input_precision=PRECISION)
+        is_last = channel + BLOCK_K >= channels
+        channel = tl.where(is_last, 0, channel + BLOCK_K)
+        tap_x = tl.where(is_last, tap_x + 1, tap_x)
+        is_row_end = tap_x == taps_x.to(tl.int32)
+        tap_x = tl.where(is_row_end, 0, tap_x)
+        tap_y = tl.where(is_row_end, tap_y + 1, tap_y)
 
     lanes_n = tl.arange(0, BLOCK_N)
     inside_n = lanes_n < tl.minimum(filters - column, BLOCK_N).to(tl.int32)

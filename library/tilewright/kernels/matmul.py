@@ -82,12 +82,12 @@ def load_b(b, columns, start, k, outer, inner, UNIT: tl.constexpr, BLOCK_K: tl.c
 
 @tl.kernel
 def product(
-    a, b, row, column, m, n, k, a_extent, b_extent,
+    total, a, b, row, column, m, n, k, a_extent, b_extent,
     a_outer, a_inner, b_outer, b_inner,
-    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, PRECISION: tl.constexpr, ACCUMULATOR: tl.constexpr,
+    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Return the tile of A @ B whose first element is at `row`, `column`."""
+    """Add to `total` the tile of A @ B whose first element is at `row`, `column`."""
     if A_UNIT == "m":
         rows = repeated_lanes(row, a_extent, BLOCK_M)
         a_tile, a_k = a + row, k
@@ -101,7 +101,6 @@ def product(
         columns = repeated_lanes(column, b_extent, BLOCK_N)
         b_k = k
         b_tile = b + column if B_UNIT == "n" else b + column * b_inner
-    total = tl.zeros((BLOCK_M, BLOCK_N), ACCUMULATOR)
     for start in range(0, k, BLOCK_K):
         left = load_a(a_tile, rows, start, a_k, a_outer, a_inner, A_UNIT, BLOCK_K)
         right = load_b(b_tile, columns, start, b_k, b_outer, b_inner, B_UNIT, BLOCK_K)
@@ -163,9 +162,10 @@ def matmul(
     batch0, batch1 = tl.program_id(2), tl.program_id(1)
     row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
     total = product(
+        tl.zeros((BLOCK_M, BLOCK_N), tl.float32),
         a + batch0 * a_batch0 + batch1 * a_batch1, b + batch0 * b_batch0 + batch1 * b_batch1,
         row, column, m, n, k, a_extent, b_extent, a_outer, a_inner, b_outer, b_inner,
-        A_UNIT, B_UNIT, PRECISION, tl.float32, BLOCK_M, BLOCK_N, BLOCK_K,
+        A_UNIT, B_UNIT, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
     rows, columns = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
     inside_n = columns < tl.minimum(n - column, BLOCK_N).to(tl.int32)
@@ -211,9 +211,10 @@ def matmul_plain(
     batch0, batch1 = tl.program_id(2), tl.program_id(1)
     row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
     total = product(
+        tl.zeros((BLOCK_M, BLOCK_N), c.dtype),
         a + batch0 * a_batch0 + batch1 * a_batch1, b + batch0 * b_batch0 + batch1 * b_batch1,
         row, column, m, n, k, a_extent, b_extent, a_outer, a_inner, b_outer, b_inner,
-        A_UNIT, B_UNIT, "ieee", c.dtype, BLOCK_M, BLOCK_N, BLOCK_K,
+        A_UNIT, B_UNIT, "ieee", BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
     rows, columns = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
     inside_n = columns < tl.minimum(n - column, BLOCK_N).to(tl.int32)

@@ -1,16 +1,30 @@
 """Layer normalisation over the last axis, in f32 whatever the element type.
 
-`layer_norm` holds whole rows in registers and takes the variance of the centred values.
-`layer_norm_looped` takes rows of any width: each lane keeps a running mean and sum of squared
-deviations (Welford 1962), merged at the end (Chan, Golub and LeVeque 1983), so that a large mean
-costs no digits. Weight and bias are run-time flags: a kernel without them would double the bundle
-for two loads a column.
+`layer_norm` holds whole rows in registers, `layer_norm_row` one long row in parts, as does
+`layer_norm_rows`, which keeps weight and bias for many rows; they take the variance of the centred
+values. `layer_norm_looped` takes rows of any width: each lane keeps a running mean and sum of
+squared deviations (Welford 1962), merged at the end (Chan, Golub and LeVeque 1983), so that a large
+mean costs no digits. Weight and bias are run-time flags: a kernel without them would double the
+bundle for two loads a column.
 """
 
 from __future__ import annotations
 
 import tilewright.language as tl
-from tilewright.kernels.rows import is_full, load_row, row_offsets, row_widths, store_row
+from tilewright.kernels.rows import (
+    are_alike,
+    edge_of,
+    in_f32,
+    is_full,
+    leading,
+    load_chunk,
+    load_parts,
+    load_row,
+    row_offsets,
+    row_widths,
+    store_part,
+    store_row,
+)
 
 
 @tl.kernel
@@ -78,6 +92,172 @@ def layer_norm(
         )  # fmt: skip
 
 
+@tl.kernel
+def masked_part(values, start: tl.constexpr, body, PART: tl.constexpr):
+    """Return a part with 0 behind the body."""
+    return tl.where(tl.arange(start, start + PART) < body, values, 0.0)
+
+
+@tl.kernel
+def normalised_parts(a, b, c, d, edge, inside, has_edge, body, columns, eps, PART: tl.constexpr):
+    """Return a row, held in parts, less its mean and over its deviation."""
+    a, b, c, d, edge = in_f32(a, b, c, d, edge)
+    share = 1.0 / columns.to(tl.float32)
+    total = tl.sum((a + b) + (c + d), axis=0)
+    if has_edge:
+        total = total + tl.sum(edge, axis=0)
+    mean = total * share
+    a = a - mean
+    b = b - mean
+    c = c - mean
+    d = d - mean
+    if body < 4 * PART:
+        a = masked_part(a, 0, body, PART)
+        b = masked_part(b, PART, body, PART)
+        c = masked_part(c, 2 * PART, body, PART)
+        d = masked_part(d, 3 * PART, body, PART)
+    squares = tl.sum((a * a + b * b) + (c * c + d * d), axis=0)
+    if has_edge:
+        edge = tl.where(inside, edge - mean, 0.0)
+        squares = squares + tl.sum(edge * edge, axis=0)
+    factor = tl.rsqrt(squares * share + eps)
+    return a * factor, b * factor, c * factor, d * factor, edge * factor
+
+
+@tl.kernel
+def parameter_part(pointer, start: tl.constexpr, body, is_given, otherwise, PART: tl.constexpr):
+    """Load the weight or bias of a part."""
+    lanes = tl.arange(start, start + PART)
+    return parameter(pointer, lanes, lanes < body, is_given, otherwise)
+
+
+@tl.kernel(divisible=("x_stride0", "x_stride1", "out_stride0", "out_stride1"))
+def layer_norm_row(
+    x, weight, bias, out,
+    size0, size1, columns,
+    x_stride0, x_stride1,
+    out_stride0, out_stride1,
+    has_weight, has_bias, eps,
+    BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Normalise each row of `x` into `out`; `columns <= BLOCK_N`, a program takes one row.
+
+    It is fast for rows that begin at multiples of 16 bytes, and right for others. Weight and bias
+    of a part are loaded before the part ahead of it is stored: two parts' wait in registers.
+    """
+    PART: tl.constexpr = BLOCK_N // 4
+    row = tl.program_id(0)
+    x_row = x + row_offsets(row, size0, size1, x_stride0, x_stride1)
+    out_row = out + row_offsets(row, size0, size1, out_stride0, out_stride1)
+    width = columns.to(tl.int32)
+    body = width & -8
+    has_edge = body < width
+    lanes, inside = edge_of(0, body, width)
+    a, b, c, d, edge = load_parts(x_row, body, lanes, inside, 0, PART)
+    a, b, c, d, edge = normalised_parts(
+        a, b, c, d, edge, inside, has_edge, body, columns, eps, PART
+    )
+    scale = parameter_part(weight, 0, body, has_weight, 1, PART)
+    shift = parameter_part(bias, 0, body, has_bias, 0, PART)
+    a = a * scale.to(tl.float32) + shift.to(tl.float32)
+    store_part(out_row, 0, body, a, PART)
+    scale = parameter_part(weight, PART, body, has_weight, 1, PART)
+    shift = parameter_part(bias, PART, body, has_bias, 0, PART)
+    b = b * scale.to(tl.float32) + shift.to(tl.float32)
+    scale = parameter_part(weight, 2 * PART, body, has_weight, 1, PART)
+    shift = parameter_part(bias, 2 * PART, body, has_bias, 0, PART)
+    store_part(out_row, PART, body, b, PART)
+    c = c * scale.to(tl.float32) + shift.to(tl.float32)
+    scale = parameter_part(weight, 3 * PART, body, has_weight, 1, PART)
+    shift = parameter_part(bias, 3 * PART, body, has_bias, 0, PART)
+    store_part(out_row, 2 * PART, body, c, PART)
+    d = d * scale.to(tl.float32) + shift.to(tl.float32)
+    store_part(out_row, 3 * PART, body, d, PART)
+    if has_edge:
+        edge_scale = parameter(weight, lanes, inside, has_weight, 1).to(tl.float32)
+        edge_shift = parameter(bias, lanes, inside, has_bias, 0).to(tl.float32)
+        tl.store(out_row + lanes, edge * edge_scale + edge_shift, mask=inside)
+
+
+@tl.kernel
+def normalise_rows(
+    x, weight, bias, out,
+    lead, size0, size1, columns, x_stride0, x_stride1, out_stride0, out_stride1,
+    has_weight, has_bias, eps, alignment: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """Normalise this program's rows, whose first `lead` elements lie before the aligned body."""
+    width = (columns - lead).to(tl.int32)
+    body = width & -8
+    lanes, inside = edge_of(lead.to(tl.int32), body, width)
+    x = x + lead
+    out = out + lead
+    weight = weight + lead
+    bias = bias + lead
+    scale_a = parameter_part(weight, 0, body, has_weight, 1, PART).to(tl.float32)
+    scale_b = parameter_part(weight, PART, body, has_weight, 1, PART).to(tl.float32)
+    scale_c = parameter_part(weight, 2 * PART, body, has_weight, 1, PART).to(tl.float32)
+    scale_d = parameter_part(weight, 3 * PART, body, has_weight, 1, PART).to(tl.float32)
+    shift_a = parameter_part(bias, 0, body, has_bias, 0, PART).to(tl.float32)
+    shift_b = parameter_part(bias, PART, body, has_bias, 0, PART).to(tl.float32)
+    shift_c = parameter_part(bias, 2 * PART, body, has_bias, 0, PART).to(tl.float32)
+    shift_d = parameter_part(bias, 3 * PART, body, has_bias, 0, PART).to(tl.float32)
+    edge_scale = parameter(weight, lanes, inside, has_weight, 1).to(tl.float32)
+    edge_shift = parameter(bias, lanes, inside, has_bias, 0).to(tl.float32)
+    for row in range(tl.program_id(0), size0 * size1, tl.num_programs(0)):
+        x_row = x + row_offsets(row, size0, size1, x_stride0, x_stride1)
+        out_row = out + row_offsets(row, size0, size1, out_stride0, out_stride1)
+        a, b, c, d, edge = load_parts(
+            tl.multiple_of(x_row, alignment), body, lanes, inside, 0, PART
+        )  # fmt: skip
+        a, b, c, d, edge = normalised_parts(
+            a, b, c, d, edge, inside, True, body, columns, eps, PART
+        )  # fmt: skip
+        out_row = tl.multiple_of(out_row, alignment)
+        store_part(out_row, 0, body, a * scale_a + shift_a, PART)
+        store_part(out_row, PART, body, b * scale_b + shift_b, PART)
+        store_part(out_row, 2 * PART, body, c * scale_c + shift_c, PART)
+        store_part(out_row, 3 * PART, body, d * scale_d + shift_d, PART)
+        tl.store(out_row + lanes, edge * edge_scale + edge_shift, mask=inside)
+
+
+@tl.kernel(divisible=("x_stride0", "x_stride1", "out_stride0", "out_stride1"))
+def layer_norm_rows(
+    x, weight, bias, out,
+    size0, size1, columns,
+    x_stride0, x_stride1,
+    out_stride0, out_stride1,
+    has_weight, has_bias, eps,
+    BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Normalise each row of `x` into `out`; `columns <= BLOCK_N`.
+
+    Unlike a row, its weights cannot be read by vectors where the row begins unaligned. A program
+    takes every num_programs-th row and reads them once. It is fast if all its rows begin alike,
+    which they do with a multiple of 8 programs, and right if they do not.
+    """
+    step = tl.num_programs(0)
+    x_row = x + tl.program_id(0) * x_stride1
+    out_row = out + tl.program_id(0) * out_stride1
+    is_alike = are_alike(x_row, out_row, 16)
+    is_alike = is_alike & are_alike(x_row, x_row + step * x_stride1, 16)
+    is_alike = is_alike & are_alike(out_row, out_row + step * out_stride1, 16)
+    if size0 > 1:  # where the second index begins anew, a program's rows are not `step` apart
+        is_alike = is_alike & are_alike(x, x + x_stride0, 16) & are_alike(x, x + x_stride1, 16)
+        is_alike = is_alike & are_alike(out, out + out_stride0, 16)
+        is_alike = is_alike & are_alike(out, out + out_stride1, 16)
+    lead = leading(x_row, 16)
+    if is_alike & ((lead == 0) | (lead <= columns)):
+        normalise_rows(
+            x, weight, bias, out, lead, size0, size1, columns, x_stride0, x_stride1,
+            out_stride0, out_stride1, has_weight, has_bias, eps, 16, BLOCK_N // 4,
+        )  # fmt: skip
+    else:
+        normalise_rows(
+            x, weight, bias, out, lead * 0, size0, size1, columns, x_stride0, x_stride1,
+            out_stride0, out_stride1, has_weight, has_bias, eps, 1, BLOCK_N // 4,
+        )  # fmt: skip
+
+
 @tl.kernel(
     divisible=("x_stride0", "x_stride1", "out_stride0", "out_stride1"),
     unit=("x_stride2", "out_stride2"),
@@ -97,10 +277,14 @@ def layer_norm_looped(
     lane_mean = tl.zeros((BLOCK_N,), tl.float32)
     lane_squares = tl.zeros((BLOCK_N,), tl.float32)
     chunks = 0.0
-    # Full chunks without a mask, then the rest of the row with one.
+    # Full chunks without a mask, then the rest of the row with one. Each is loaded while the one
+    # before it is worked on. The way back begins with the chunk that the way there ended with.
     full = columns // BLOCK_N * BLOCK_N
+    chunk = load_chunk(x_row, 0, x_stride2, full > 0, 0, BLOCK_N)
     for start in range(0, full, BLOCK_N):
-        values = load_row(x_row, start + tl.arange(0, BLOCK_N), x_stride2, None, 0)
+        values = chunk.to(tl.float32)
+        following = start + BLOCK_N
+        chunk = load_chunk(x_row, following, x_stride2, following < full, chunk, BLOCK_N)
         chunks = chunks + 1.0
         difference = values - lane_mean
         lane_mean = lane_mean + difference * (1.0 / chunks)
@@ -124,10 +308,13 @@ def layer_norm_looped(
         shift = parameter(bias, lanes, mask, has_bias, 0).to(tl.float32)
         result = (values - mean) * deviation * scale + shift
         store_row(out_row, lanes, out_stride2, result, mask)
-    for start in range(0, full, BLOCK_N):
+    for passed in range(0, full, BLOCK_N):
+        start = full - BLOCK_N - passed
         lanes = start + tl.arange(0, BLOCK_N)
-        values = load_row(x_row, lanes, x_stride2, None, 0)
-        scale = parameter(weight, lanes, None, has_weight, 1).to(tl.float32)
-        shift = parameter(bias, lanes, None, has_bias, 0).to(tl.float32)
-        result = (values - mean) * deviation * scale + shift
+        scale = parameter(weight, lanes, None, has_weight, 1)
+        shift = parameter(bias, lanes, None, has_bias, 0)
+        values = chunk
+        chunk = load_chunk(x_row, start - BLOCK_N, x_stride2, start > 0, values, BLOCK_N)
+        normalised = (values.to(tl.float32) - mean) * deviation
+        result = normalised * scale.to(tl.float32) + shift.to(tl.float32)
         store_row(out_row, lanes, out_stride2, result, None)

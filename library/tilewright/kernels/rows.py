@@ -3,6 +3,12 @@
 Rows form an index space `[size0, size1]`, to which the caller has collapsed the leading axes of its
 array. A tile of whole rows is *full* when it has neither columns nor rows to mask: kernels take
 that case in a branch of its own, which halves the instructions of a memory-bound kernel.
+
+A program that holds one long row divides it in three: the *body* begins at an aligned address and
+ends after a multiple of 8 elements, so that whole vectors are in or out, whatever the row's width
+and wherever it begins; up to 7 elements before it, the *lead*, and up to 7 behind it make a tile of
+their own, the *edge*. The body is held in four *parts*, so that what is loaded late, such as a
+weight, needs registers for a part alone.
 """
 
 from __future__ import annotations
@@ -55,3 +61,81 @@ def store_row(pointers, lanes, stride, values, mask):
         tl.store(pointers + lanes, values, mask=mask)
     else:
         tl.store(pointers + lanes * stride, values, mask=mask)
+
+
+@tl.kernel
+def load_chunk(row, start, stride, more, otherwise, BLOCK_N: tl.constexpr):
+    """Load the full chunk from `start` on, `otherwise` without `more`; a chunk keeps its type."""
+    lanes = start + tl.arange(0, BLOCK_N)
+    if stride == 1:
+        values = tl.load(row + lanes, mask=more, other=otherwise)
+    else:
+        values = tl.load(row + lanes * stride, mask=more, other=otherwise)
+    return values
+
+
+@tl.kernel
+def leading(row, alignment: tl.constexpr):
+    """Return how many elements of a row lie before its first multiple of `alignment` bytes."""
+    if row.dtype == tl.float32:
+        return (-row.to(tl.int64) & (alignment - 1)) >> 2
+    return (-row.to(tl.int64) & (alignment - 1)) >> 1
+
+
+@tl.kernel
+def are_alike(x_row, out_row, alignment: tl.constexpr):
+    """Return whether both rows begin equally far from a multiple of `alignment` bytes."""
+    return ((x_row.to(tl.int64) ^ out_row.to(tl.int64)) & (alignment - 1)) == 0
+
+
+@tl.kernel
+def edge_of(lead, body, width):
+    """Return the lanes of an edge, counted from the body's first, and which are in the row.
+
+    Of its 16 places 8 lie before the body and 8 behind it; `width` counts from the body's first.
+    """
+    places = tl.arange(0, 16)
+    lanes = tl.where(places < 8, places - 8, places - 8 + body)
+    return lanes, (places >= 8 - lead) & (places < 8 + width - body)
+
+
+@tl.kernel
+def load_part(row, start: tl.constexpr, body, other, PART: tl.constexpr):
+    """Load PART elements from `start` on, `other` from the end of the body on.
+
+    A row is read once: it leaves the L1 cache to what all rows share.
+    """
+    lanes = tl.arange(start, start + PART)
+    return tl.load(row + lanes, mask=lanes < body, other=other, cache_modifier=".cg")
+
+
+@tl.kernel
+def store_part(row, start: tl.constexpr, body, values, PART: tl.constexpr):
+    """Store what `load_part` would load."""
+    lanes = tl.arange(start, start + PART)
+    tl.store(row + lanes, values, mask=lanes < body)
+
+
+@tl.kernel
+def load_parts(row, body, lanes, inside, other, PART: tl.constexpr):
+    """Load a row as four parts and an edge, in its own type: all are on their way at once.
+
+    Converted one by one, each would be waited for before the next is asked for.
+    """
+    a = load_part(row, 0, body, other, PART)
+    b = load_part(row, PART, body, other, PART)
+    c = load_part(row, 2 * PART, body, other, PART)
+    d = load_part(row, 3 * PART, body, other, PART)
+    return a, b, c, d, tl.load(row + lanes, mask=inside, other=other)
+
+
+@tl.kernel
+def in_f32(a, b, c, d, edge):
+    """Convert the parts of a row and its edge."""
+    return (
+        a.to(tl.float32),
+        b.to(tl.float32),
+        c.to(tl.float32),
+        d.to(tl.float32),
+        edge.to(tl.float32),
+    )

@@ -1,18 +1,34 @@
 """Softmax over the last axis, in f32 whatever the element type.
 
-`softmax` holds whole rows in registers: one read and one write. `softmax_looped` takes rows of any
-width with the online recurrence (Milakov and Gimelshein 2018) kept per lane, so that a chunk costs
-one exponential an element and no reduction; it reads twice. A row of -inf alone, or with +inf or
+`softmax` holds whole rows in registers, `softmax_row` one long row in parts: one read and one
+write. `softmax_looped` takes rows of any width with the online recurrence (Milakov and Gimelshein
+2018) kept per lane, so that a chunk costs one exponential an element and no reduction; it reads
+twice. A row of -inf alone, or with +inf or
 NaN in it, gives NaN, as the formula does.
 """
 
 from __future__ import annotations
 
 import tilewright.language as tl
-from tilewright.kernels.rows import is_full, load_row, row_offsets, row_widths, store_row
+from tilewright.kernels.rows import (
+    are_alike,
+    edge_of,
+    in_f32,
+    is_full,
+    leading,
+    load_chunk,
+    load_parts,
+    load_row,
+    row_offsets,
+    row_widths,
+    store_part,
+    store_row,
+)
 
 # The maximum is taken off before the factor: a large product would round away what matters.
 LOG2_E = tl.constexpr(1.4426950408889634)
+# Its product with the factor is finite.
+LARGE = tl.constexpr(1e38)
 # Finite, so that the difference of two running maxima is never inf - inf.
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 
@@ -62,6 +78,66 @@ def softmax(
         softmax_tile(x_rows, out_rows, lanes, x_stride2, out_stride2, mask)
 
 
+@tl.kernel
+def softmax_of_row(x_row, out_row, lead, width, PART: tl.constexpr):
+    """Write the softmax of a row of `lead` elements and of `width <= 4 * PART` from `x_row` on."""
+    body = width & -8
+    has_edge = (lead > 0) | (body < width)
+    lanes, inside = edge_of(lead, body, width)
+    a, b, c, d, edge = load_parts(x_row, body, lanes, inside, float("-inf"), PART)
+    a, b, c, d, edge = in_f32(a, b, c, d, edge)
+    row_max = tl.max(tl.maximum(tl.maximum(a, b), tl.maximum(c, d)), axis=0)
+    if has_edge:
+        row_max = tl.maximum(row_max, tl.max(edge, axis=0))
+    if tl.abs(row_max) < LARGE:
+        # A multiply-add takes off what is for all elements the same rounded product: it cancels.
+        top = row_max * LOG2_E
+        a = tl.exp2(tl.fma(a, LOG2_E, -top))
+        b = tl.exp2(tl.fma(b, LOG2_E, -top))
+        c = tl.exp2(tl.fma(c, LOG2_E, -top))
+        d = tl.exp2(tl.fma(d, LOG2_E, -top))
+        edge = tl.exp2(tl.fma(edge, LOG2_E, -top))
+    else:
+        a = tl.exp2((a - row_max) * LOG2_E)
+        b = tl.exp2((b - row_max) * LOG2_E)
+        c = tl.exp2((c - row_max) * LOG2_E)
+        d = tl.exp2((d - row_max) * LOG2_E)
+        edge = tl.exp2((edge - row_max) * LOG2_E)
+    total = tl.sum((a + b) + (c + d), axis=0)
+    if has_edge:
+        total = total + tl.sum(edge, axis=0)
+    scale = 1.0 / total
+    store_part(out_row, 0, body, a * scale, PART)
+    store_part(out_row, PART, body, b * scale, PART)
+    store_part(out_row, 2 * PART, body, c * scale, PART)
+    store_part(out_row, 3 * PART, body, d * scale, PART)
+    if has_edge:
+        tl.store(out_row + lanes, edge * scale, mask=inside)
+
+
+@tl.kernel(divisible=("x_stride0", "x_stride1", "out_stride0", "out_stride1"))
+def softmax_row(
+    x, out,
+    size0, size1, columns,
+    x_stride0, x_stride1,
+    out_stride0, out_stride1,
+    BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Write the softmax of each row of `x` to `out`, `columns <= BLOCK_N`; a program takes one."""
+    row = tl.program_id(0)
+    x_row = x + row_offsets(row, size0, size1, x_stride0, x_stride1)
+    out_row = out + row_offsets(row, size0, size1, out_stride0, out_stride1)
+    width = columns.to(tl.int32)
+    lead = leading(x_row, 16)
+    if are_alike(x_row, out_row, 16) & ((lead == 0) | (lead <= columns)):
+        softmax_of_row(
+            tl.multiple_of(x_row + lead, 16), tl.multiple_of(out_row + lead, 16),
+            lead.to(tl.int32), width - lead.to(tl.int32), BLOCK_N // 4,
+        )  # fmt: skip
+    else:
+        softmax_of_row(x_row, out_row, 0, width, BLOCK_N // 4)
+
+
 @tl.kernel(
     divisible=("x_stride0", "x_stride1", "out_stride0", "out_stride1"),
     unit=("x_stride2", "out_stride2"),
@@ -79,12 +155,15 @@ def softmax_looped(
     out_row = out + row_offsets(row, size0, size1, out_stride0, out_stride1)
     running_max = tl.full((BLOCK_N,), LOWEST, tl.float32)
     running_sum = tl.zeros((BLOCK_N,), tl.float32)
-    # Full chunks without a mask, then the rest of the row with one.
+    # Full chunks without a mask, then the rest of the row with one. Each is loaded while the one
+    # before it is worked on. The way back begins with the chunk that the way there ended with.
     full = columns // BLOCK_N * BLOCK_N
+    chunk = load_chunk(x_row, 0, x_stride2, full > 0, 0, BLOCK_N)
     for start in range(0, full, BLOCK_N):
-        lanes = start + tl.arange(0, BLOCK_N)
-        values = load_row(x_row, lanes, x_stride2, None, LOWEST)
-        running_max, running_sum = take_chunk(running_max, running_sum, values)
+        values = chunk
+        following = start + BLOCK_N
+        chunk = load_chunk(x_row, following, x_stride2, following < full, values, BLOCK_N)
+        running_max, running_sum = take_chunk(running_max, running_sum, values.to(tl.float32))
     lanes = full + tl.arange(0, BLOCK_N)
     if full < columns:
         values = load_row(x_row, lanes, x_stride2, lanes < columns, float("-inf"))
@@ -95,8 +174,9 @@ def softmax_looped(
         values = load_row(x_row, lanes, x_stride2, lanes < columns, float("-inf"))
         result = tl.exp2((values - row_max) * LOG2_E) * scale
         store_row(out_row, lanes, out_stride2, result, lanes < columns)
-    for start in range(0, full, BLOCK_N):
-        lanes = start + tl.arange(0, BLOCK_N)
-        values = load_row(x_row, lanes, x_stride2, None, LOWEST)
-        result = tl.exp2((values - row_max) * LOG2_E) * scale
-        store_row(out_row, lanes, out_stride2, result, None)
+    for passed in range(0, full, BLOCK_N):
+        values = chunk
+        start = full - BLOCK_N - passed
+        chunk = load_chunk(x_row, start - BLOCK_N, x_stride2, start > 0, values, BLOCK_N)
+        result = tl.exp2((values.to(tl.float32) - row_max) * LOG2_E) * scale
+        store_row(out_row, start + tl.arange(0, BLOCK_N), out_stride2, result, None)

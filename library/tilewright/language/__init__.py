@@ -4,7 +4,25 @@ Functions here have signatures and documentation but no behaviour; a kernel that
 compiled, or run by the interpreter. See README.md in this folder for a kernel from end to end.
 """
 
+from tilewright.language import extra, libdevice
+from tilewright.language.atomics import (
+    atomic_add,
+    atomic_and,
+    atomic_cas,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_xchg,
+    atomic_xor,
+)
+from tilewright.language.autotune import autotune, heuristics
+from tilewright.language.block_pointers import advance, make_block_ptr
+from tilewright.language.choices import Config
+from tilewright.language.debug import debug_barrier, device_assert, static_print
 from tilewright.language.dot import dot
+from tilewright.language.hints import assume, max_constancy, max_contiguous, multiple_of
+from tilewright.language.indexing import gather, histogram
+from tilewright.language.inline_asm import inline_asm_elementwise
 from tilewright.language.kernel import Kernel, KernelParameter, kernel
 from tilewright.language.math import (
     abs,
@@ -45,7 +63,28 @@ from tilewright.language.program import (
     static_assert,
     static_range,
 )
-from tilewright.language.reduce import max, min, sum
+from tilewright.language.random import (
+    pair_uniform_to_normal,
+    philox,
+    rand,
+    rand4x,
+    randint,
+    randint4x,
+    randn,
+    randn4x,
+    uint_to_uniform_float,
+)
+from tilewright.language.reduce import (
+    argmax,
+    argmin,
+    max,
+    min,
+    reduce,
+    reduce_or,
+    sum,
+    xor_sum,
+)
+from tilewright.language.scan import associative_scan, cumprod, cumsum
 from tilewright.language.shape import (
     arange,
     broadcast,
@@ -67,6 +106,7 @@ from tilewright.language.shape import (
     zeros,
     zeros_like,
 )
+from tilewright.language.sort import bitonic_merge, sort, topk
 from tilewright.language.types import (
     Tile,
     bfloat16,
@@ -88,12 +128,28 @@ from tilewright.language.types import (
 )
 
 __all__ = [
+    "Config",
     "Kernel",
     "KernelParameter",
     "Tile",
     "abs",
+    "advance",
     "arange",
+    "argmax",
+    "argmin",
+    "associative_scan",
+    "assume",
+    "atomic_add",
+    "atomic_and",
+    "atomic_cas",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_xchg",
+    "atomic_xor",
+    "autotune",
     "bfloat16",
+    "bitonic_merge",
     "broadcast",
     "broadcast_to",
     "cast",
@@ -103,6 +159,10 @@ __all__ = [
     "clamp",
     "constexpr",
     "cos",
+    "cumprod",
+    "cumsum",
+    "debug_barrier",
+    "device_assert",
     "div_rn",
     "dot",
     "erf",
@@ -110,6 +170,7 @@ __all__ = [
     "exp2",
     "expand_dims",
     "expm1",
+    "extra",
     "fdiv",
     "flip",
     "float8e4nv",
@@ -120,6 +181,10 @@ __all__ = [
     "floor",
     "fma",
     "full",
+    "gather",
+    "heuristics",
+    "histogram",
+    "inline_asm_elementwise",
     "int1",
     "int8",
     "int16",
@@ -128,43 +193,63 @@ __all__ = [
     "interleave",
     "join",
     "kernel",
+    "libdevice",
     "load",
     "log",
     "log1p",
     "log2",
+    "make_block_ptr",
     "max",
+    "max_constancy",
+    "max_contiguous",
     "maximum",
     "min",
     "minimum",
+    "multiple_of",
     "num_programs",
+    "pair_uniform_to_normal",
     "permute",
+    "philox",
     "program_id",
+    "rand",
+    "rand4x",
+    "randint",
+    "randint4x",
+    "randn",
+    "randn4x",
     "range",
     "ravel",
+    "reduce",
+    "reduce_or",
     "reshape",
     "rsqrt",
     "sigmoid",
     "sin",
     "softmax",
+    "sort",
     "split",
     "sqrt",
     "sqrt_rn",
     "squeeze",
     "static_assert",
+    "static_print",
     "static_range",
     "store",
     "sum",
     "swizzle2d",
     "tanh",
+    "topk",
     "trans",
     "uint8",
     "uint16",
     "uint32",
     "uint64",
+    "uint_to_uniform_float",
     "umulhi",
     "unsqueeze",
     "view",
     "where",
+    "xor_sum",
     "zeros",
     "zeros_like",
 ]

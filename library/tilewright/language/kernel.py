@@ -27,6 +27,7 @@ from tilewright.errors import (
 )
 from tilewright.language import captures as names
 from tilewright.language import source
+from tilewright.language.choices import NO_CHOICES, Choices, Config
 from tilewright.language.parameters import (
     KernelParameter,
     NoDefault,
@@ -50,14 +51,18 @@ class Kernel:
     - `fn`: the Python function; `name`, `module`, `qualified_name` ("module.qualname") and
       `location` (its first line) say where it is from and enter no key but for `name`.
     - `rule`: what the fast specialization assumes.
+    - `choices`: what a launch fills in by itself (`tl.autotune`, `tl.heuristics`).
 
     Everything else is found at first use, and raises a CompileError with the user's line if it is
     wrong.
     """
 
-    def __init__(self, fn: FunctionType, rule: SpecializationRule) -> None:
+    def __init__(
+        self, fn: FunctionType, rule: SpecializationRule, choices: Choices = NO_CHOICES
+    ) -> None:
         self.fn = fn
         self.rule = rule
+        self.choices = choices
         self.name: str = fn.__name__
         self.module: str = fn.__module__
         self.qualified_name = f"{fn.__module__}.{fn.__qualname__}"
@@ -84,6 +89,19 @@ class Kernel:
             f"arguments; launch it over a grid: {self.name}[grid](...)"
         )
         raise OutsideKernelError(msg)
+
+    def choosing(self, choices: Choices) -> Kernel:
+        """Return the kernel with other choices left to its launches."""
+        return Kernel(self.fn, self.rule, choices)
+
+    def tune(self, grid: object, *args: object, **kwargs: object) -> Config:
+        """Time the configurations of `tl.autotune` on these arguments; keep and return the fastest.
+
+        Launches with such arguments use it from then on, in every process that shares the cache.
+        """
+        from tilewright.runtime.launch import tune
+
+        return tune(self, grid, args, kwargs)
 
     @cached_property
     def parameters(self) -> tuple[KernelParameter, ...]:

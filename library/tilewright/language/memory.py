@@ -1,7 +1,8 @@
 """Global memory, read and written through tiles of pointers.
 
 A pointer parameter plus an integer tile is a tile of pointers; offsets count elements, not bytes.
-Where the mask is false nothing is touched, so the pointer there may be anything.
+Where the mask is false nothing is touched, so the pointer there may be anything. The address in
+bytes of a pointer is `pointer.to(tl.int64)`.
 """
 
 # ruff: noqa: ARG001  # signatures without behaviour: only the compiler reads the arguments
@@ -18,15 +19,22 @@ def load(
     pointer: Tile,
     mask: Operand | None = None,
     other: Operand | None = None,
+    boundary_check: tuple[int | constexpr, ...] = (),
+    padding_option: str | constexpr = "",
     cache_modifier: str | constexpr = "",
     eviction_policy: str | constexpr = "",
+    volatile: bool | constexpr = False,
 ) -> Tile:
     """Return the elements at `pointer`, of its shape and element type.
 
     `mask` and `other` broadcast to the pointer's shape. Where `mask` (i1) is false the result is
     `other`, cast to the element type, or 0 without one. `cache_modifier` is "", ".ca", ".cg" or
     ".cv"; `eviction_policy` is "", "evict_first" or "evict_last". Both are hints and change no
-    value.
+    value. A `volatile` load reads memory each time that it runs, however often, because another
+    program may have written: what a loop waits for is loaded so.
+
+    A block pointer reads its window. Along the axes in `boundary_check` lanes outside the array are
+    masked, and give 0, or NaN with the `padding_option` "nan"; along others nothing is checked.
     """
     outside_kernel(load)
 
@@ -36,6 +44,7 @@ def store(
     pointer: Tile,
     value: Operand,
     mask: Operand | None = None,
+    boundary_check: tuple[int | constexpr, ...] = (),
     cache_modifier: str | constexpr = "",
     eviction_policy: str | constexpr = "",
 ) -> None:
@@ -43,6 +52,7 @@ def store(
 
     `value` and `mask` broadcast to the pointer's shape. Two lanes that write one address leave one
     of the two values. `cache_modifier` is "", ".wb", ".cg", ".cs" or ".wt"; `eviction_policy` as
-    for `load`.
+    for `load`. A block pointer writes its window, along the axes in `boundary_check` only inside
+    the array.
     """
     outside_kernel(store)

@@ -30,13 +30,22 @@ def range(
     step: Operand = 1,
     *,
     num_stages: int | constexpr | None = None,
+    loop_unroll_factor: int | constexpr | None = None,
+    flatten: bool | constexpr = False,
+    warp_specialize: bool | constexpr = False,
+    disallow_acc_multi_buffer: bool | constexpr = False,
+    disable_licm: bool | constexpr = False,
 ) -> Iterator[Tile]:
     """Loop at run time over `start, start + step, ...` below `end`; with one argument from 0 to it.
 
     A negative `step` must be known at compile time and loops down to above `end`; a step known only
     at run time must be positive. Bounds are integers, and the loop variable has their promoted
     dtype; it has no value after the loop, which may not have run. `num_stages` overrides the
-    launch's number of stages for the loads of this loop.
+    launch's number of stages for the loads of this loop. `loop_unroll_factor` makes so many
+    iterations one, and a loop for the rest; the step must be known at compile time for that.
+
+    The other options are hints to schedules that Triton has. They change no result, and the
+    schedules here decide these things themselves.
     """
     outside_kernel(range)
 

@@ -32,6 +32,7 @@ from tilewright.language.kernel import Kernel
 from tilewright.language.parameters import NO_DEFAULT
 from tilewright.language.types import constexpr
 from tilewright.runtime import jit, sources
+from tilewright.runtime.choose import choosing, tune
 from tilewright.runtime.device import device as device_of
 from tilewright.runtime.launcher import DTYPES, classify_type, native
 from tilewright.runtime.launcher import SCALAR as SCALAR_KIND
@@ -39,7 +40,7 @@ from tilewright.runtime.memory import DeviceArray, as_device_array
 from tilewright.runtime.module import LoadedKernel, load, make_plan
 from tilewright.settings import settings
 
-__all__ = ["Launcher", "interpret", "launch", "launcher_of", "loaded_kernel", "resolved"]
+__all__ = ["Launcher", "interpret", "launch", "launcher_of", "loaded_kernel", "resolved", "tune"]
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,12 @@ def launcher_of(kernel: Kernel) -> Launcher:
         resolve=_Resolver(kernel),
         interpret=_Interpreter(kernel),
     )
+    launcher = _observed(kernel, dispatcher)
+    return choosing(kernel, launcher) if kernel.choices else launcher
+
+
+def _observed(kernel: Kernel, dispatcher: Launcher) -> Launcher:
+    """Return the launcher with what the settings ask for around it."""
     if settings().interpret:
         return lambda grid: _on_the_host(dispatcher(grid))
     if "launch" in settings().trace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -42,6 +42,11 @@ def as_array(value: object, *, name: str) -> Array:
 def dtype_of(array: Array) -> DType:
     """Return the element type."""
     return array.dtype if isinstance(array, DeviceArray) else from_numpy(array.dtype)
+
+
+def address_of(array: Array) -> int:
+    """Return the address of the first element."""
+    return array.address if isinstance(array, DeviceArray) else int(array.ctypes.data)
 
 
 def strides_of(array: Array) -> Strides:
@@ -164,18 +169,22 @@ def _spans(size: int) -> Iterator[slice]:
 
 
 def is_fast(kernel: Kernel, pointers: tuple[Array, ...], integers: tuple[int, ...]) -> bool:
-    """Return whether a launch with these pointers, then these integers, takes the fast form.
+    """Return whether a launch with these pointers and integers takes the fast form.
 
     For operations that bundle other configurations for it than for the general form.
     """
-    return _fits_fast(kernel, len(pointers), integers) and all(
-        _address(array) % DIVISOR == 0 for array in pointers
-    )
+    return are_aligned(pointers) and fits_fast(kernel, len(pointers), integers)
+
+
+def are_aligned(arrays: Iterable[Array]) -> bool:
+    """Return whether every array begins at an address that the fast form needs."""
+    return all(_address(array) % DIVISOR == 0 for array in arrays)
 
 
 @lru_cache(maxsize=4096)
-def _fits_fast(kernel: Kernel, skipped: int, integers: tuple[int, ...]) -> bool:
-    names = [parameter.name for parameter in kernel.parameters][skipped : skipped + len(integers)]
+def fits_fast(kernel: Kernel, pointers: int, integers: tuple[int, ...]) -> bool:
+    """Return whether these arguments, after so many pointers, allow the fast form."""
+    names = [p.name for p in kernel.parameters][pointers : pointers + len(integers)]
     return all(
         value == 1
         if name in kernel.rule.unit

@@ -1,7 +1,8 @@
 """Which configuration of a kernel serves which shape; the bundle carries exactly these.
 
-Those of rows were chosen by timing on an H200: 16 elements a lane for rows of up to 1,024 columns
-and 32 for wider ones, the same for softmax, layer norm and reductions; 8 for elementwise tiles.
+Those of rows were chosen by timing on an H200: 16 elements a lane for rows of up to 1,024 columns,
+32 for wider ones, the same for softmax, layer norm and reductions, and 64 for the widest that one
+program holds; 8 for elementwise tiles.
 `prebuilt/signatures` declares the same configurations, and a test compares the two.
 """
 
@@ -42,8 +43,13 @@ ROWS: tuple[Configuration, ...] = (
     Configuration(1, 16384, 16),
 )
 
-# Weight and bias take registers: the widest tile would spill in its general form.
-ROWS_WITH_PARAMETERS = ROWS[:-1]
+# Softmax and layer norm hold several narrow rows in a tile, or one long row in parts.
+TILES = ROWS[:3]
+LONG_ROWS: tuple[Configuration, ...] = (*ROWS[3:], Configuration(1, 32768, 16))
+
+# Where a row may begin unaligned, layer norm keeps weight and bias in registers: of wider rows they
+# would not fit.
+LONG_ROWS_UNALIGNED = LONG_ROWS[:3]
 
 # Wider rows are walked in chunks by one program.
 ROWS_LOOPED = Configuration(1, 4096, 16)
@@ -99,18 +105,20 @@ MATMUL_FAST: dict[tuple[DType, str], tuple[DotConfiguration, ...]] = {
     (uint8, "ieee"): (DotConfiguration(128, 128, 64, 4, 4),),
 }
 
-# What is not aligned is read element by element: one tile, small enough for a pointer of each.
+# What is not aligned is read element by element, by one tile, as large as a pointer of each allows.
+_UNALIGNED = DotConfiguration(128, 128, 32, 8, 2)
+_UNALIGNED_32 = DotConfiguration(128, 128, 16, 8, 2)
 MATMUL_GENERAL: dict[tuple[DType, str], DotConfiguration] = {
-    (float16, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
-    (bfloat16, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
-    (float8e4nv, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
-    (float8e5, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
-    (float32, "ieee"): DotConfiguration(64, 64, 16, 4, 2),
-    (float32, "tf32"): DotConfiguration(64, 64, 16, 4, 2),
-    (float32, "tf32x3"): DotConfiguration(64, 64, 16, 4, 2),
-    (float64, "ieee"): DotConfiguration(32, 32, 16, 4, 2),
-    (int8, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
-    (uint8, "ieee"): DotConfiguration(64, 64, 32, 4, 2),
+    (float16, "ieee"): _UNALIGNED,
+    (bfloat16, "ieee"): _UNALIGNED,
+    (float8e4nv, "ieee"): _UNALIGNED,
+    (float8e5, "ieee"): _UNALIGNED,
+    (float32, "ieee"): _UNALIGNED_32,
+    (float32, "tf32"): _UNALIGNED_32,
+    (float32, "tf32x3"): _UNALIGNED_32,
+    (float64, "ieee"): DotConfiguration(64, 64, 16, 4, 2),
+    (int8, "ieee"): _UNALIGNED,
+    (uint8, "ieee"): _UNALIGNED,
 }
 
 # Programs that fill a GPU of today; tiles beyond them wait for the next wave.
@@ -173,7 +181,7 @@ CONVOLUTION_16: tuple[DotConfiguration, ...] = (
     DotConfiguration(128, 64, 32, 4, 4),
 )
 CONVOLUTION_32: tuple[DotConfiguration, ...] = (DotConfiguration(128, 64, 32, 8, 3),)
-CONVOLUTION_GENERAL = DotConfiguration(64, 64, 16, 4, 2)
+CONVOLUTION_GENERAL = DotConfiguration(128, 64, 32, 8, 2)
 
 
 def convolution_configuration(filters: int, dtype: DType, *, fast: bool) -> DotConfiguration:

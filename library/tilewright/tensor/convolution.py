@@ -25,7 +25,7 @@ from tilewright.tensor.strides import Shape, broadcast_strides
 PRECISIONS = ("ieee", "tf32")
 Pair = int | tuple[int, int]
 
-_LARGEST = 2**30 - 1  # so that sums of a size and a padding fit in 32 bits
+_LARGEST = 2**29 - 1  # so that sums of a size and paddings fit in 32 bits
 
 
 def convolution(
@@ -91,8 +91,9 @@ def convolution(
     if groups > GRID_HEIGHT:
         msg = f"there are {groups} groups; a grid has at most {GRID_HEIGHT}"
         raise ArgumentError(msg)
-    if max(*size, *pads, *(gap * tap for gap, tap in zip(gaps, taps, strict=True))) > _LARGEST:
-        msg = f"sizes, padding and reach of the taps are at most {_LARGEST}"
+    reach = [gap * tap for gap, tap in zip(gaps, taps, strict=True)]
+    if max(*size, *pads, *reach, inner * prod(taps)) > _LARGEST:
+        msg = f"sizes, padding, reach of the taps and elements of a filter are at most {_LARGEST}"
         raise ArgumentError(msg)
     is_last = strides_of(image)[1] == 1 and channels > 1
     result = _result(out, (images, count, *results), image, channels_last=is_last)

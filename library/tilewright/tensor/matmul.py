@@ -8,7 +8,9 @@ product of the transposed operands.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
+from typing import Any
 
 from tilewright.abi.dtypes import (
     DType,
@@ -24,21 +26,29 @@ from tilewright.abi.dtypes import (
 )
 from tilewright.errors import ArgumentError
 from tilewright.kernels import matmul as kernels
+from tilewright.language.kernel import Kernel
 from tilewright.tensor.arrays import (
     Array,
     Operand,
+    are_aligned,
     as_array,
     batched,
     check_same_dtype,
     check_same_side,
     dtype_of,
-    is_fast,
+    fits_fast,
     output,
     strides_of,
 )
 from tilewright.tensor.configurations import matmul_configuration
 from tilewright.tensor.products import check_choice, count_tiles, launch_options, precision_of
-from tilewright.tensor.strides import IndexSpace, Shape, broadcast_shape, broadcast_strides
+from tilewright.tensor.strides import (
+    IndexSpace,
+    Shape,
+    Strides,
+    broadcast_shape,
+    broadcast_strides,
+)
 
 # What the product of two arrays of a dtype may be rounded to; the first is the default.
 RESULTS: dict[DType, tuple[DType, ...]] = {
@@ -244,7 +254,89 @@ def _transposed(operand: Operand) -> Operand:
     return Operand(operand.array, (*batch, column, row))
 
 
-def _walk(axes: str, extents: tuple[int, int], strides: tuple[int, int]) -> _Walk:
+def _launch(batch: Shape, product: _Product) -> None:
+    operands = (product.a, product.b, product.c, product.gate, product.residual)
+    dtype = dtype_of(product.a.array)
+    matrices = tuple(operand and operand.strides[-2:] for operand in operands)
+    # What is absent is never read; the result's address keeps the pointer valid.
+    walked = [operand or product.c for operand in operands]
+    on_batch = tuple(Operand(operand.array, operand.strides[:-2]) for operand in walked)
+    flags = tuple(int(x is not None) for x in (product.bias, product.gate, product.residual))
+    for arrays, space in batched(batch, on_batch, rank=2):
+        left, right, result, gate, residual = arrays
+        pointers: tuple[Array, ...] = (left, right, result)
+        scalars: tuple[float, ...] = ()
+        if dtype not in _PLAIN:
+            bias = result if product.bias is None else product.bias
+            pointers = (left, right, result, bias, gate, residual)
+            scalars = (product.alpha, product.activation, *flags)
+        plan = _plan(
+            product.sizes, matrices, space, dtype, product.precision, are_aligned(pointers)
+        )
+        plan.kernel[plan.grid](*pointers, *plan.integers, *scalars, **plan.options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A launch but for its pointers and what the epilogue needs."""
+
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    integers: tuple[int, ...]
+    options: dict[str, Any]
+
+
+@lru_cache(maxsize=4096)
+def _plan(
+    sizes: tuple[int, int, int],
+    matrices: tuple[Strides | None, ...],
+    space: IndexSpace,
+    dtype: DType,
+    precision: str,
+    is_aligned: bool,
+) -> _Plan:
+    """Plan a launch over a batch; `matrices` has the strides of rows and columns of each operand.
+
+    Remembered, because a program multiplies few geometries many times.
+    """
+    m, n, k = sizes
+    a, b = _walks(sizes, matrices[0] or (), matrices[1] or ())
+    strides = [*space.strides[0], a.outer, a.inner, *space.strides[1], b.outer, b.inner]
+    is_plain = dtype in _PLAIN
+    kernel, pointers = (kernels.matmul_plain, 3) if is_plain else (kernels.matmul, 6)
+    results = matrices[2:3] if is_plain else matrices[2:]
+    for matrix, batch in zip(results, space.strides[2:], strict=False):
+        if matrix is None:
+            strides += (0, 0, 0, 1)
+        else:  # along a single column any stride will do
+            strides += (*batch, matrix[0], 1 if n == 1 else matrix[1])
+    integers = (m, n, k, a.extent, b.extent, *strides)
+    tiles = matmul_configuration(
+        m,
+        n,
+        space.size,
+        dtype,
+        precision=precision,
+        fast=is_aligned and fits_fast(kernel, pointers, integers),
+    )
+    options = {"A_UNIT": a.unit, "B_UNIT": b.unit, **launch_options(tiles)}
+    if not is_plain:
+        options["PRECISION"] = precision
+    grid = (count_tiles(m, n, tiles), space.sizes[1], space.sizes[0])
+    return _Plan(kernel, grid, integers, options)
+
+
+def _walks(sizes: tuple[int, int, int], a: Strides, b: Strides) -> tuple[_Walk, _Walk]:
+    """Return how to read both factors."""
+    m, n, k = sizes
+    left, right = _walk("mk", (m, k), a), _walk("kn", (k, n), b)
+    if "any" in (left.unit, right.unit):
+        # The bundle has one form for what is read slowly anyway.
+        return _Walk("any", k, a[0], a[1]), _Walk("any", n, b[0], b[1])
+    return left, right
+
+
+def _walk(axes: str, extents: tuple[int, int], strides: Strides) -> _Walk:
     """Return how to read a matrix whose rows and columns are called `axes`."""
     (rows, columns), (row, column) = extents, strides
     if column == 1 or (columns == 1 and row != 1):
@@ -252,62 +344,3 @@ def _walk(axes: str, extents: tuple[int, int], strides: tuple[int, int]) -> _Wal
     if row == 1 or rows == 1:
         return _Walk(axes[0], rows, column, 1)
     return _Walk("any", columns, row, column)
-
-
-def _launch(batch: Shape, product: _Product) -> None:
-    m, n, k = product.sizes
-    a = _walk("mk", (m, k), product.a.strides[-2:])  # type: ignore[arg-type]  # two of them
-    b = _walk("kn", (k, n), product.b.strides[-2:])  # type: ignore[arg-type]
-    if "any" in (a.unit, b.unit):  # the bundle has one form for what is read slowly anyway
-        a = _Walk("any", k, *product.a.strides[-2:])
-        b = _Walk("any", n, *product.b.strides[-2:])
-    operands = (product.a, product.b, product.c, product.gate, product.residual)
-    walked = tuple(operand or product.c for operand in operands)
-    on_batch = tuple(Operand(operand.array, operand.strides[:-2]) for operand in walked)
-    for arrays, space in batched(batch, on_batch, rank=2):
-        _launch_piece(product, a, b, arrays, space)
-
-
-def _launch_piece(
-    product: _Product, a: _Walk, b: _Walk, arrays: tuple[Array, ...], space: IndexSpace
-) -> None:
-    left, right, result, gate, residual = arrays
-    (m, n, k), dtype = product.sizes, dtype_of(left)
-    absent = (0, 0, 0, 1)
-    strides = [*space.strides[0], a.outer, a.inner, *space.strides[1], b.outer, b.inner]
-    strides += (*space.strides[2], *_row_and_column(product.c, n))
-    constants: dict[str, str] = {"A_UNIT": a.unit, "B_UNIT": b.unit}
-    pointers: tuple[Array, ...] = (left, right, result)
-    scalars: tuple[float, ...] = ()
-    kernel = kernels.matmul_plain
-    if dtype not in _PLAIN:
-        kernel = kernels.matmul
-        constants["PRECISION"] = product.precision
-        # What is absent is never read; the result's address keeps the pointer valid.
-        bias = result if product.bias is None else product.bias
-        pointers = (left, right, result, bias, gate, residual)
-        for operand, walk in zip((product.gate, product.residual), space.strides[3:], strict=True):
-            strides += absent if operand is None else (*walk, *_row_and_column(operand, n))
-        scalars = (
-            product.alpha,
-            product.activation,
-            *(int(x is not None) for x in (product.bias, product.gate, product.residual)),
-        )
-    integers = (m, n, k, a.extent, b.extent, *strides)
-    configuration = matmul_configuration(
-        m,
-        n,
-        space.size,
-        dtype,
-        precision=product.precision,
-        fast=is_fast(kernel, pointers, integers),
-    )
-    kernel[(count_tiles(m, n, configuration), space.sizes[1], space.sizes[0])](
-        *pointers, *integers, *scalars, **constants, **launch_options(configuration)
-    )
-
-
-def _row_and_column(operand: Operand, n: int) -> tuple[int, int]:
-    """Return the strides along rows and columns; along a single column any will do, so 1."""
-    row, column = operand.strides[-2:]
-    return row, 1 if n == 1 else column

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tilewright.abi.signature import DIVISOR, INT31_MAX
 from tilewright.errors import ArgumentError
 from tilewright.kernels import norm, reduce
 from tilewright.kernels import softmax as softmax_kernels
 from tilewright.language.kernel import Kernel
+from tilewright.runtime.device import device as device_of
+from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import (
     Array,
     Operand,
+    address_of,
     as_array,
     check_computed_in_f32,
     check_same_dtype,
+    dtype_of,
     output,
     pieces,
     strides_of,
 )
 from tilewright.tensor.configurations import (
+    LONG_ROWS,
+    LONG_ROWS_UNALIGNED,
     ROWS,
     ROWS_LOOPED,
-    ROWS_WITH_PARAMETERS,
+    TILES,
     Configuration,
     rows_configuration,
 )
-from tilewright.tensor.strides import Shape
+from tilewright.tensor.strides import IndexSpace, Shape
+
+LongRows = Callable[[Array, Array, IndexSpace], bool]
+"""Launches a kernel of long contiguous rows over an input and an output, or says that none fits."""
+
+# A multiple of the rows that can begin differently within 16 bytes.
+_PROGRAMS_STEP = 8
+_WARPS_A_MULTIPROCESSOR = 16
 
 
 def softmax(x: object, *, out: object | None = None) -> Array:
@@ -31,7 +47,14 @@ def softmax(x: object, *, out: object | None = None) -> Array:
     array = _with_rows(x)
     result = output(out, array.shape, array)
     operands = (Operand(array, strides_of(array)), Operand(result, strides_of(result)))
-    _launch(softmax_kernels.softmax, softmax_kernels.softmax_looped, array.shape, operands)
+    _launch(
+        softmax_kernels.softmax,
+        softmax_kernels.softmax_looped,
+        array.shape,
+        operands,
+        long_rows=_softmax_of_long_rows,
+        table=TILES,
+    )
     return result
 
 
@@ -64,15 +87,22 @@ def layer_norm(
                 f"with strides {strides}"
             )
             raise ArgumentError(msg)
+    # What is absent is never read; the result's address keeps the pointer valid.
+    between = (given.get("weight", result), given.get("bias", result))
+    after = (int("weight" in given), int("bias" in given), float(eps))
+
+    def long_rows(x: Array, out: Array, space: IndexSpace) -> bool:
+        return _layer_norm_of_long_rows(x, out, space, between, after)
+
     _launch(
         norm.layer_norm,
         norm.layer_norm_looped,
         array.shape,
         (Operand(array, strides_of(array)), Operand(result, strides_of(result))),
-        # What is absent is never read; the result's address keeps the pointer valid.
-        between=(given.get("weight", result), given.get("bias", result)),
-        after=(int("weight" in given), int("bias" in given), float(eps)),
-        table=ROWS_WITH_PARAMETERS,
+        between=between,
+        after=after,
+        long_rows=long_rows,
+        table=TILES,
     )
     return result
 
@@ -111,6 +141,60 @@ def _reduce(kernel: Kernel, looped: Kernel, array: Array, out: object | None) ->
     return result
 
 
+def _softmax_of_long_rows(x: Array, out: Array, space: IndexSpace) -> bool:
+    chosen = rows_configuration(space.sizes[2], LONG_ROWS)
+    if chosen is None:
+        return False
+    softmax_kernels.softmax_row[(space.sizes[0] * space.sizes[1],)](
+        x,
+        out,
+        *space.sizes,
+        *_row_strides(space),
+        BLOCK_N=chosen.block_n,
+        num_warps=chosen.num_warps,
+    )
+    return True
+
+
+def _layer_norm_of_long_rows(
+    x: Array,
+    out: Array,
+    space: IndexSpace,
+    parameters: tuple[Array, Array],
+    after: tuple[int, int, float],
+) -> bool:
+    strides = _row_strides(space)
+    pointers = (address_of(array) for array in (x, *parameters, out))
+    # As the fast specialization has it, which alone is bundled for some of these.
+    is_aligned = not any(number % DIVISOR for number in (*pointers, *strides))
+    is_aligned = is_aligned and all(abs(size) <= INT31_MAX for size in (*space.sizes, *strides))
+    chosen = rows_configuration(space.sizes[2], LONG_ROWS if is_aligned else LONG_ROWS_UNALIGNED)
+    if chosen is None:
+        return False
+    rows = space.sizes[0] * space.sizes[1]
+    kernel, programs = norm.layer_norm_row, rows
+    if not is_aligned and dtype_of(x).bits == 16:  # of 32 bits a word is an element anyway
+        kernel, programs = norm.layer_norm_rows, _resident_programs(x, rows, chosen.num_warps)
+    kernel[(programs,)](
+        x, *parameters, out, *space.sizes, *strides, *after,
+        BLOCK_N=chosen.block_n, num_warps=chosen.num_warps,
+    )  # fmt: skip
+    return True
+
+
+def _resident_programs(array: Array, rows: int, num_warps: int) -> int:
+    """Return how many programs walk the rows: as many as fit on the device at once."""
+    needed = -(-rows // _PROGRAMS_STEP) * _PROGRAMS_STEP
+    if not isinstance(array, DeviceArray):
+        return min(needed, _PROGRAMS_STEP)
+    at_once = device_of(array.device).multiprocessors * _WARPS_A_MULTIPROCESSOR // num_warps
+    return min(needed, at_once // _PROGRAMS_STEP * _PROGRAMS_STEP)
+
+
+def _row_strides(space: IndexSpace) -> tuple[int, ...]:
+    return (*space.strides[0][:2], *space.strides[1][:2])
+
+
 def _launch(
     kernel: Kernel,
     looped: Kernel,
@@ -120,11 +204,16 @@ def _launch(
     between: tuple[Array, ...] = (),
     after: tuple[int | float, ...] = (),
     out_strides: int = 3,
+    long_rows: LongRows | None = None,
     table: tuple[Configuration, ...] = ROWS,
 ) -> None:
     for (x, out), space in pieces(shape, operands, rank=3, keep_last=True):
         rows, columns = space.sizes[0] * space.sizes[1], space.sizes[2]
         configuration = rows_configuration(columns, table)
+        if configuration is None and long_rows is not None:
+            is_contiguous = all(operand[2] == 1 for operand in space.strides)
+            if is_contiguous and long_rows(x, out, space):
+                continue
         strides = (*space.strides[0], *space.strides[1][:out_strides])
         arguments = (x, *between, out, *space.sizes, *strides, *after)
         if configuration is None:

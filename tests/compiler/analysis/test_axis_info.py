@@ -249,3 +249,28 @@ def test_run_longer_than_half_the_numbers_is_cut_where_it_wraps() -> None:
     """)
     assert facts["byte"].contiguity == (512,)
     assert facts["wide"].contiguity == (128,)
+
+
+def test_a_promise_makes_vectors_and_decides_low_bits() -> None:
+    module = parse_module("""signature (x:*bf16, n:i64) general num_warps=4 num_stages=3
+
+kernel @k(%x: ptr<bf16>, %n: i64) {
+  %moved = addptr %x, %n : ptr<bf16>
+  %promised = multiple_of %moved {axis = 0, divisor = 16} : ptr<bf16>
+  %base = splat %promised : tile<64xptr<bf16>>
+  %lanes = arange {start = 0, end = 64} : tile<64xi32>
+  %pointers = addptr %base, %lanes : tile<64xptr<bf16>>
+  %address = address %promised : i64
+  %three = constant {value = 3} : i64
+  %low = and %address, %three : i64
+  %unknown = address %moved : i64
+  %lost = and %unknown, %three : i64
+  return
+}
+""")
+    verify(module)
+    facts = {value.name: info for value, info in analyze(module).items()}
+    assert facts["pointers"].contiguity == (64,)
+    assert facts["pointers"].divisibility == (16,)
+    assert facts["low"].constant == 0
+    assert facts["lost"].constant is None

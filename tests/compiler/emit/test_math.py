@@ -13,10 +13,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from helpers.emitted import apply_emitted
+from helpers.emitted import apply_emitted, run_scheduled
+from helpers.every_way import lower_text
 from helpers.tile_operation import Array, apply
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64
 from tilewright.abi.numpy_types import to_numpy
+from tilewright_compiler.passes import optimize
+from tilewright_compiler.schedule.plan import schedule_module
 
 _TRUTH: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
@@ -128,3 +131,40 @@ def test_a_nan_is_passed_over(name: str, dtype: DType) -> None:
     # +0 is above -0, and of a number and a NaN the number is taken.
     assert np.signbit(expected[8 * 1 + 2].astype(np.float64)) == (name == "minnum")
     assert expected[3] == expected[24] == 1
+
+
+def _composed(expression: str, x: Array, result: DType) -> Array:
+    """Return what an expression of a tile `x` gives in executed PTX."""
+    arrays = {"x": x.ravel(), "out": np.zeros(x.size, to_numpy(result))}
+    text = (
+        "@tl.kernel\ndef k(x, out):\n"
+        f"    places = tl.reshape(tl.arange(0, {x.size}), {x.shape})\n"
+        f"    x = tl.load(x + places)\n    tl.store(out + places, {expression})\n"
+    )
+    module = schedule_module(optimize(lower_text(text, arrays)))
+    run_scheduled(module, list(arrays.values()))
+    return np.asarray(arrays["out"]).reshape(x.shape)
+
+
+@pytest.mark.parametrize("dtype", [float16, bfloat16, float32, float64], ids=str)
+def test_sigmoid_is_within_its_bound(dtype: DType) -> None:
+    x = np.clip(_inputs("sigmoid", dtype).astype(np.float64), -80, 80).astype(to_numpy(dtype))
+    x = np.where(np.isnan(x), to_numpy(dtype).type(0), x).astype(to_numpy(dtype))
+    got = _composed("tl.sigmoid(x)", x, dtype)
+    wide = x.astype(np.float64)
+    truth = np.where(wide < 0, np.exp(wide), 1) / (1 + np.exp(-np.abs(wide)))
+    limit = 0.51 if dtype.bits == 16 else 4
+    assert _errors_in_ulp(got, truth, dtype).max() <= limit
+
+
+@pytest.mark.parametrize("dtype", [float16, bfloat16, float32, float64], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_softmax_is_near_the_truth(axis: int, dtype: DType) -> None:
+    x = (np.random.default_rng(4).standard_normal((8, 64)) * 4).astype(to_numpy(dtype))
+    got = _composed(f"tl.softmax(x, {axis})", x, dtype)
+    wide = x.astype(np.float64)
+    powers = np.exp(wide - wide.max(axis, keepdims=True))
+    truth = powers / powers.sum(axis, keepdims=True)
+    # A distance of n from the maximum is rounded by up to n / 2 units of 1, and so is its power.
+    limit = 0.51 if dtype.bits == 16 else 8 + wide.max(axis, keepdims=True) - wide
+    assert (_errors_in_ulp(got, truth, dtype) <= limit).all()

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from helpers.kernel_source import load_kernel, lower_text, run_text, signature_of
+from tilewright.abi.signature import ConstexprValue
 from tilewright.errors import KernelTypeError
 from tilewright_compiler.frontend.lower import lower_kernel
+from tilewright_compiler.interpret.tile import run
 from tilewright_compiler.ir.core import Module, Operation
 from tilewright_compiler.ir.printer import print_module
+from tilewright_compiler.passes import optimize
 
 
 def _operations(module: Module, name: str) -> list[Operation]:
@@ -444,3 +447,51 @@ def k(x, n, f):
         assert operation.location is not None
         assert operation.location.function == "k"
         assert 1 <= operation.location.line <= 10
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3, 8])
+@pytest.mark.parametrize("bounds", ["n", "2, n", "0, n, 3", "-n, n, 2", "n, 0, -1", "n, n"])
+def test_unrolled_loop_gives_what_the_loop_gives(factor: int, bounds: str, tmp_path: Path) -> None:
+    text = f"""
+@tl.kernel
+def k(out, n):
+    total = 0
+    last = -1
+    for i in tl.range({bounds}, loop_unroll_factor={factor}):
+        total = total * 3 + i
+        last = i
+    tl.store(out + n, total + 100000 * last)
+"""
+    kernel = load_kernel(tmp_path, text)
+    module = lower_kernel(kernel, signature_of(kernel, {"out": "*i64", "n": "i64"}))
+    optimized = optimize(module)
+    loops = _operations(optimized, "for")
+    assert len(loops) == (1 if factor == 1 else 2)
+    assert not any("unroll" in loop.attributes for loop in loops)
+    for n in range(9):
+        out, expected = np.zeros((2, 9), np.int64)
+        run(module, grid=(1, 1, 1), arguments={"out": expected, "n": n})
+        run(optimized, grid=(1, 1, 1), arguments={"out": out, "n": n})
+        np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("dtype", ["i32", "u32", "u8", "i64"])
+def test_unrolled_loop_ends_at_the_ends_of_its_dtype(dtype: str, tmp_path: Path) -> None:
+    word = {"i": "tl.int", "u": "tl.uint"}[dtype[0]] + dtype[1:]
+    text = f"""
+@tl.kernel
+def k(out, low, high):
+    count = 0
+    for i in tl.range(low.to({word}), high.to({word}), 2, loop_unroll_factor=4):
+        count += 1
+    tl.store(out, count)
+"""
+    kernel = load_kernel(tmp_path, text)
+    types: dict[str, ConstexprValue] = {"out": "*i64", "low": "i64", "high": "i64"}
+    module = optimize(lower_kernel(kernel, signature_of(kernel, types)))
+    bits, is_signed = int(dtype[1:]), dtype[0] == "i"
+    lowest = -(1 << bits - 1) if is_signed else 0
+    for low, high in [(0, 3), (0, 6), (0, 7), (0, 8), (lowest, lowest + 5), (lowest, lowest + 20)]:
+        out = np.zeros(1, np.int64)
+        run(module, grid=(1, 1, 1), arguments={"out": out, "low": low, "high": high})
+        assert out[0] == len(range(low, high, 2))

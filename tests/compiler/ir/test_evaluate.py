@@ -20,7 +20,7 @@ from tilewright_compiler.ir.types import ScalarType
 
 _COMPUTED = tuple(dtype for dtype in ALL if dtype.has_arithmetic)
 _FLOATS = (float16, bfloat16, float32, float64)
-_BITS = ("and", "or", "xor", "shl", "shr")
+_BITS = ("mulhi", "and", "or", "xor", "shl", "shr")
 
 
 def any_value(dtype: DType) -> st.SearchStrategy[Constant]:

@@ -1,49 +1,48 @@
 """Random kernels, scheduled: equal bits with one stage and with many, and those of the interpreter.
 
 The checker runs them, so whatever only the order of threads or copies would show is found as well.
+What failed once is kept, as hypothesis shrank it, in `tests/golden/compiler/schedule/test_fuzz`.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
-import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from helpers.golden import Golden
 from helpers.random_dots import DotProgram, dot_programs
 from helpers.random_tiles import arrays
 from helpers.random_tiles import programs as tile_programs
 from tilewright_compiler.interpret import scheduled, tile
 from tilewright_compiler.ir.builder import rewrite_module
 from tilewright_compiler.ir.core import Module
+from tilewright_compiler.ir.parser import parse_module
 from tilewright_compiler.ir.printer import print_module
 from tilewright_compiler.ir.verifier import verify
 from tilewright_compiler.passes import optimize
 from tilewright_compiler.schedule.plan import schedule_module
 
-# Seeds whose first programs once showed a fault: of a ring in an outer loop, of operands that
-# ldmatrix reads, and what is worth keeping for its shape.
-_KEPT = (1, 7)
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-@settings(max_examples=30, suppress_health_check=_SLOW)
+@settings(max_examples=50, suppress_health_check=_SLOW)
 @given(program=dot_programs(), order=st.integers(0, 9))
 def test_dots_in_loops(program: DotProgram, order: int) -> None:
     check(program, order=order)
 
 
-@pytest.mark.parametrize("kept", _KEPT)
-def test_kept_programs(kept: int) -> None:
-    @seed(kept)
-    @settings(max_examples=8, suppress_health_check=_SLOW, database=None)
-    @given(program=dot_programs())
-    def run(program: DotProgram) -> None:
-        check(program, order=kept)
-
-    run()
+def test_programs_that_once_failed(golden: Golden) -> None:
+    texts = [path.read_text(encoding="utf-8") for path in golden.directory.glob("*.tile")]
+    assert texts
+    for text in texts:
+        depth = re.search(r"^// depth (\d+)$", text, re.MULTILINE)
+        assert depth is not None, "a kept program says how far its loops run"
+        for order in range(3):
+            check(DotProgram(parse_module(text), int(depth[1])), order=order)
 
 
 @settings(max_examples=60, suppress_health_check=_SLOW)

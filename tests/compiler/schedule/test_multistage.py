@@ -139,6 +139,20 @@ def test_a_step_of_any_size_ends_the_loop(tmp_path: Path) -> None:
         check(module, values, stages=(1, 2, 4, 5))
 
 
+@pytest.mark.parametrize("specialization", ["fast", "general"])
+def test_no_iteration_is_fetched_that_there_is_not(
+    specialization: Specialization, tmp_path: Path
+) -> None:
+    values = arguments("walking", trips=11)
+    module = optimized(
+        tmp_path, KERNELS["walking"], types_of(values), specialization=specialization
+    )
+    # The rows of the last iteration are the last there are.
+    assert values["last"] == values["y"].shape[0]
+    nothing = dict.fromkeys(("x", "y"), values["x"][:1, :1])
+    check(module, values, *({**values, **nothing, "last": last} for last in (0, -16, -(2**63))))
+
+
 def test_a_matmul_waits_and_meets_once_an_iteration(tmp_path: Path) -> None:
     module = optimized(tmp_path, KERNELS["walking"], types_of(arguments("walking", trips=1)))
     for stages in (2, 3, 4):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,14 @@ from tilewright.errors import KernelTypeError, OutsideKernelError
 from tilewright.language import registry
 from tilewright.language.registry import BUILTINS, FUNCTIONS, is_builtin, is_function
 
-MODULES = ("dot", "math", "memory", "program", "reduce", "shape")
+MODULES = (
+    "dot", "indexing", "inline_asm", "math", "memory", "program", "random", "reduce", "scan",
+    "shape", "sort",
+)  # fmt: skip
 
 
 def test_the_language_has_the_operations_it_promises() -> None:
-    assert set(FUNCTIONS) == {
+    assert {name for name in FUNCTIONS if "." not in name} == {
         "program_id", "num_programs", "range", "static_range", "static_assert", "cdiv",
         "arange", "full", "zeros", "zeros_like", "broadcast_to", "expand_dims", "reshape", "trans",
         "ravel", "dot", "load", "store", "sum", "max", "min", "where", "maximum", "minimum", "clamp",
@@ -26,13 +30,19 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "sigmoid", "floor", "ceil", "fma", "fdiv",
         "broadcast", "unsqueeze", "squeeze", "view", "permute", "join", "split", "interleave",
         "cat", "flip", "cast", "expm1", "log1p", "sqrt_rn", "div_rn", "umulhi", "softmax",
-        "swizzle2d",
+        "swizzle2d", "philox", "rand", "rand4x", "randn", "randn4x", "randint", "randint4x",
+        "multiple_of", "max_contiguous", "max_constancy", "assume", "make_block_ptr", "advance",
+        "debug_barrier", "device_assert", "static_print",
+        "uint_to_uniform_float", "pair_uniform_to_normal", "inline_asm_elementwise",
+        "argmax", "argmin", "reduce", "reduce_or", "xor_sum", "associative_scan", "cumsum",
+        "cumprod", "sort", "topk", "bitonic_merge", "gather", "histogram",
     }  # fmt: skip
 
 
 def test_every_function_and_dtype_is_exported() -> None:
-    assert set(FUNCTIONS) <= set(tl.__all__)
-    assert all(getattr(tl, name) is function for name, function in FUNCTIONS.items())
+    assert {name.partition(".")[0] for name in FUNCTIONS} <= set(tl.__all__)
+    assert all(attrgetter(name)(tl) is function for name, function in FUNCTIONS.items())
+    assert tl.extra.libdevice is tl.libdevice
     exported = [value for name in tl.__all__ if isinstance(value := getattr(tl, name), DType)]
     assert sorted(map(str, exported)) == sorted(map(str, ALL))
 
@@ -62,7 +72,8 @@ def test_every_function_says_what_it_gives(name: str) -> None:
     assert document is not None
     assert document.partition("\n")[0].endswith((".", ":")), document
     assert document.split()[0] in {
-        "Return", "Write", "Loop", "Fail", "Repeat", "Insert", "Permute",
+        "Return", "Write", "Loop", "Fail", "Repeat", "Insert", "Permute", "Print", "Stop", "Let",
+        "Promise",
     }  # fmt: skip
     hints = inspect.get_annotations(FUNCTIONS[name])
     assert set(hints) == {*inspect.signature(FUNCTIONS[name]).parameters, "return"}

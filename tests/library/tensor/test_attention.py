@@ -143,6 +143,22 @@ def test_any_strides_and_leading_axes(side: str) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("scale", [0.0, -0.5, 1e-3, 40.0])
+def test_any_scale(scale: float, has_bias: bool, side: str) -> None:
+    arrays = inputs((1, 2, 2, 40, 70, 32), "f32")
+    bias = random((40, 70), DTYPES["f32"], seed=9) if has_bias else np.zeros((1,), np.float32)
+
+    def operation(q: Any, k: Any, v: Any, bias: Any, *, out: Any) -> Any:
+        options = {"bias": bias} if has_bias else {}
+        return attention(q, k, v, causal=True, scale=scale, out=out, **options)
+
+    found = run(side, operation, *arrays, bias, out=poisoned(arrays[0].shape, DTYPES["f32"]))
+    expected = expected_of(arrays, bias, causal=True, scale=scale)[0]
+    np.testing.assert_allclose(found, expected, atol=2e-6 * (1 + 40 * abs(scale)))
+
+
+@pytest.mark.parametrize("side", SIDES)
 def test_large_scores_do_not_overflow(side: str) -> None:
     arrays = inputs((1, 1, 1, 40, 50, 32), "f32")
     arrays[0] *= 1000

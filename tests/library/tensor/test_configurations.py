@@ -22,11 +22,13 @@ from tilewright.tensor.configurations import (
     CONVOLUTION_GENERAL,
     ELEMENTWISE_TALL,
     ELEMENTWISE_WIDE,
+    LONG_ROWS,
+    LONG_ROWS_UNALIGNED,
     MATMUL_FAST,
     MATMUL_GENERAL,
     ROWS,
     ROWS_LOOPED,
-    ROWS_WITH_PARAMETERS,
+    TILES,
     Configuration,
     DotConfiguration,
     attention_configuration,
@@ -49,8 +51,13 @@ EXPECTED: dict[str, dict[str, tuple[Configuration, ...]]] = {
         "exp": ELEMENTWISE,
         "gelu": ELEMENTWISE,
     },
-    "softmax": {"softmax": ROWS, "softmax_looped": (ROWS_LOOPED,)},
-    "norm": {"layer_norm": ROWS_WITH_PARAMETERS, "layer_norm_looped": (ROWS_LOOPED,)},
+    "softmax": {"softmax": TILES, "softmax_row": LONG_ROWS, "softmax_looped": (ROWS_LOOPED,)},
+    "norm": {
+        "layer_norm": TILES,
+        "layer_norm_row": LONG_ROWS,
+        "layer_norm_rows": LONG_ROWS_UNALIGNED,
+        "layer_norm_looped": (ROWS_LOOPED,),
+    },
     "reduce": {
         "sum_rows": ROWS,
         "sum_rows_looped": (ROWS_LOOPED,),
@@ -64,17 +71,17 @@ def declared(family: str) -> dict[str, set[Configuration]]:
     """Read the configurations of each kernel from the family's signature file."""
     with (SIGNATURES / f"{family}.toml").open("rb") as file:
         kernels: list[dict[str, Any]] = tomllib.load(file)["kernel"]
-    return {
-        kernel["kernel"].partition(":")[2]: {
+    found: dict[str, set[Configuration]] = {}
+    for kernel in kernels:
+        found.setdefault(kernel["kernel"].partition(":")[2], set()).update(
             Configuration(
                 config["constexprs"].get("BLOCK_M", 1),
                 config["constexprs"]["BLOCK_N"],
                 config["num_warps"],
             )
             for config in kernel["config"]
-        }
-        for kernel in kernels
-    }
+        )
+    return found
 
 
 @pytest.mark.parametrize("family", EXPECTED)
@@ -83,7 +90,7 @@ def test_the_bundle_declares_what_is_chosen_and_nothing_else(family: str) -> Non
     assert declared(family) == expected
 
 
-@pytest.mark.parametrize("table", [ROWS, ROWS_WITH_PARAMETERS], ids=["rows", "parameters"])
+@pytest.mark.parametrize("table", [ROWS, LONG_ROWS], ids=["tiles", "long rows"])
 def test_a_tile_holds_the_rows_it_is_chosen_for(table: tuple[Configuration, ...]) -> None:
     widest = table[-1].block_n
     for columns in (0, 1, 127, 128, 129, 4097, widest):

@@ -104,6 +104,49 @@ def test_any_leading_axes_and_strides(operation: Any, side: str) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [1025, 2047, 2048, 4095, 8185])
+@pytest.mark.parametrize("shift", [0, 1, 7], ids=lambda shift: f"from {shift}")
+def test_rows_that_begin_anywhere(shift: int, columns: int, dtype: str, side: str) -> None:
+    """Rows are `columns + 3` apart; the output begins like the input, and one element later."""
+    kind, count, stride = DTYPES[dtype], 11, columns + 3
+    base = random((count * stride + 32,), kind, scale=2.0)
+    x = np.lib.stride_tricks.as_strided(
+        base[shift:], (count, columns), (stride * kind.itemsize, kind.itemsize)
+    )
+    weight, bias = random((columns,), kind, seed=1), random((columns,), kind, seed=2)
+    exact = [array.astype(np.float64) for array in (x, weight, bias)]
+    softmax = softmax_reference.softmax(exact[0])
+    layer_norm = norm_reference.layer_norm(*exact, eps=1e-5)
+    for later in (0, 1):
+        out = poisoned((count * stride + 32,), kind)[shift + later :]
+        out = np.lib.stride_tricks.as_strided(out, x.shape, x.strides)
+        found = run(side, rows.softmax, x, out=out)
+        close(found, softmax, roundings=200, dtype=dtype, scale=1.0)
+        found = run(side, rows.layer_norm, x, weight, bias, out=out)
+        scale = float(np.abs(layer_norm).max()) + 1
+        close(found, layer_norm, roundings=64, dtype=dtype, scale=scale)
+        whole = out.base if side == "host" else None
+        while isinstance(whole, np.ndarray) and isinstance(whole.base, np.ndarray):
+            whole = whole.base
+        if isinstance(whole, np.ndarray):  # nothing but the rows was written
+            assert np.isnan(whole.astype(np.float32)).sum() == whole.size - count * columns
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_unaligned_rows_of_two_leading_axes(side: str) -> None:
+    kind = DTYPES["bf16"]
+    base = random((5, 3, 2051), kind)
+    x = base[:, :2, :2047]
+    weight = random((2047,), kind, seed=1)
+    found = run(side, rows.layer_norm, x, weight, out=poisoned(x.shape, kind))
+    expected = norm_reference.layer_norm(
+        x.astype(np.float64), weight.astype(np.float64), None, eps=1e-5
+    )
+    close(found, expected, roundings=64, dtype="bf16", scale=float(np.abs(expected).max()) + 1)
+
+
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0,), (2, 0, 7)], ids=str)
 def test_empty_arrays(shape: tuple[int, ...], side: str) -> None:
     x = np.zeros(shape, np.float32)

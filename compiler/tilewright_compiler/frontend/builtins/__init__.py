@@ -5,6 +5,40 @@ Importing the package fills the registry.
 
 from __future__ import annotations
 
-from tilewright_compiler.frontend.builtins import dot, math, memory, program, reduce, shape
+from tilewright_compiler.frontend.builtins import (
+    atomics,
+    block_pointers,
+    debug,
+    dot,
+    hints,
+    indexing,
+    inline_asm,
+    libdevice,
+    math,
+    memory,
+    program,
+    random,
+    reduce,
+    scan,
+    shape,
+    sort,
+)
 
-__all__ = ["dot", "math", "memory", "program", "reduce", "shape"]
+__all__ = [
+    "atomics",
+    "block_pointers",
+    "debug",
+    "dot",
+    "hints",
+    "indexing",
+    "inline_asm",
+    "libdevice",
+    "math",
+    "memory",
+    "program",
+    "random",
+    "reduce",
+    "scan",
+    "shape",
+    "sort",
+]

@@ -40,6 +40,14 @@ def choice(operand: Operand, what: str, allowed: Sequence[str]) -> str:
     raise KernelValueError(msg)
 
 
+def text(operand: Operand, what: str) -> str:
+    """Return a compile-time string."""
+    if isinstance(operand, Constant) and isinstance(operand.value, str):
+        return operand.value
+    msg = f"{what} is a string, got {describe(operand)}"
+    raise KernelTypeError(msg)
+
+
 def dtype(operand: Operand, what: str) -> DType:
     """Return a compile-time dtype."""
     if isinstance(operand, Constant) and isinstance(operand.value, DType):

@@ -17,6 +17,7 @@ from tilewright_compiler.frontend.infer_types import (
     common_shape,
 )
 from tilewright_compiler.frontend.operands import (
+    NONE,
     Constant,
     Number,
     Operand,
@@ -91,9 +92,10 @@ def softmax(scope: Scope, x: Operand, dim: Operand, ieee_rounding: Operand) -> O
     wide = dtype if dtype.is_float and dtype.bits > 16 else float32
     number = convert.as_number(scope, value, wide, "tl.softmax")
     keep = Constant(True)
-    largest = reduce.max(scope, number, Constant(axis), keep)
+    no = Constant(False)
+    largest = reduce.max(scope, number, Constant(axis), no, no, keep)
     powers = exp(scope, operators.binary(scope, "-", number, largest))
-    total = reduce.sum(scope, powers, Constant(axis), keep)
+    total = reduce.sum(scope, powers, Constant(axis), keep, NONE)
     quotient = operators.binary(scope, "/", powers, total)
     if not is_exact:
         quotient = fdiv(scope, powers, total)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import math
+
 import tilewright.language as tl
 from tilewright.abi.dtypes import int1
 from tilewright.errors import KernelTypeError
 from tilewright_compiler.frontend import convert
-from tilewright_compiler.frontend.builtins import arguments
+from tilewright_compiler.frontend.builtins import arguments, block_pointers
 from tilewright_compiler.frontend.builtins.registry import implements
 from tilewright_compiler.frontend.infer_types import tile_of
-from tilewright_compiler.frontend.operands import NONE, Constant, Operand, describe
+from tilewright_compiler.frontend.operands import (
+    NONE,
+    BlockPointer,
+    Constant,
+    Operand,
+    TupleOperand,
+    describe,
+)
 from tilewright_compiler.frontend.operators import is_pointer
 from tilewright_compiler.frontend.scope import Scope
 from tilewright_compiler.ir.core import Value
-from tilewright_compiler.ir.types import ScalarType, element_dtype, shape_of
+from tilewright_compiler.ir.types import ScalarType, Type, element_dtype, shape_of
 
 _LOAD_CACHE = ("", ".ca", ".cg", ".cv")
 _STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
+_PADDING = ("", "zero", "nan")
 _EVICTION = ("", "evict_first", "evict_last")
 
 
@@ -26,14 +36,25 @@ def load(
     pointer: Operand,
     mask: Operand,
     other: Operand,
+    boundary_check: Operand,
+    padding_option: Operand,
     cache_modifier: Operand,
     eviction_policy: Operand,
+    volatile: Operand,
 ) -> Operand:
     """Build a load; without `other` masked lanes are 0."""
-    address = _pointer(pointer, "tl.load")
+    padding = arguments.choice(padding_option, "`padding_option` of tl.load", _PADDING)
+    if isinstance(pointer, BlockPointer):
+        _refuse_mask(mask, other, "tl.load")
+        pointer, mask = block_pointers.addresses(scope, pointer, boundary_check, "tl.load")
+        if padding == "nan" and mask != NONE:
+            other = _nan(pointer)
+    else:
+        _refuse_check(boundary_check, "tl.load")
+    address = pointer_of(pointer, "tl.load")
     dtype, shape = element_dtype(address.type), shape_of(address.type)
     operands = [address]
-    condition = _mask(scope, mask, shape, "tl.load")
+    condition = mask_of(scope, mask, shape, "tl.load")
     if condition is not None:
         operands.append(condition)
     if other != NONE:
@@ -44,15 +65,12 @@ def load(
         fill = convert.broadcast(scope, number, shape, "`other` of tl.load")
         if condition is not None:
             operands.append(fill)
-    return scope.builder.value(
-        "load",
-        operands,
-        tile_of(shape, ScalarType(dtype)),
-        cache=arguments.choice(cache_modifier, "`cache_modifier` of tl.load", _LOAD_CACHE).lstrip(
-            "."
-        ),
-        eviction=arguments.choice(eviction_policy, "`eviction_policy` of tl.load", _EVICTION),
-    )
+    cache = arguments.choice(cache_modifier, "`cache_modifier` of tl.load", _LOAD_CACHE)
+    eviction = arguments.choice(eviction_policy, "`eviction_policy` of tl.load", _EVICTION)
+    type_ = tile_of(shape, ScalarType(dtype))
+    if arguments.flag(volatile, "`volatile` of tl.load"):
+        return _volatile(scope, operands, type_)
+    return scope.builder.value("load", operands, type_, cache=cache.lstrip("."), eviction=eviction)
 
 
 @implements(tl.store)
@@ -61,15 +79,21 @@ def store(
     pointer: Operand,
     value: Operand,
     mask: Operand,
+    boundary_check: Operand,
     cache_modifier: Operand,
     eviction_policy: Operand,
 ) -> None:
     """Build a store of the value cast to the pointer's element type."""
-    address = _pointer(pointer, "tl.store")
+    if isinstance(pointer, BlockPointer):
+        _refuse_mask(mask, NONE, "tl.store")
+        pointer, mask = block_pointers.addresses(scope, pointer, boundary_check, "tl.store")
+    else:
+        _refuse_check(boundary_check, "tl.store")
+    address = pointer_of(pointer, "tl.store")
     shape = shape_of(address.type)
     number = convert.as_number(scope, value, element_dtype(address.type), "`value` of tl.store")
     operands = [address, convert.broadcast(scope, number, shape, "`value` of tl.store")]
-    condition = _mask(scope, mask, shape, "tl.store")
+    condition = mask_of(scope, mask, shape, "tl.store")
     if condition is not None:
         operands.append(condition)
     scope.builder.create(
@@ -82,14 +106,46 @@ def store(
     )
 
 
-def _pointer(operand: Operand, what: str) -> Value:
+def _volatile(scope: Scope, operands: list[Value], type_: Type) -> Value:
+    """Build a load that happens each time; its hints mean nothing."""
+    how = {"sem": "relaxed", "scope": "sys"}
+    loaded = scope.builder.value("atomic_load", operands[:2], type_, **how)
+    if len(operands) < 3:
+        return loaded
+    return scope.builder.value("select", (operands[1], loaded, operands[2]), type_)
+
+
+def _nan(pointer: Value) -> Constant:
+    if not element_dtype(pointer.type).is_float:
+        msg = f"`padding_option` 'nan' of tl.load is for floats, got {describe(pointer)}"
+        raise KernelTypeError(msg)
+    return Constant(math.nan)
+
+
+def _refuse_mask(mask: Operand, other: Operand, what: str) -> None:
+    if mask != NONE or other != NONE:
+        msg = (
+            f"{what} of a block pointer takes no `mask` and no `other`: it masks itself along the "
+            "axes in `boundary_check`"
+        )
+        raise KernelTypeError(msg)
+
+
+def _refuse_check(boundary_check: Operand, what: str) -> None:
+    if boundary_check != TupleOperand(()):
+        msg = f"`boundary_check` of {what} is for block pointers; give a `mask`"
+        raise KernelTypeError(msg)
+
+
+def pointer_of(operand: Operand, what: str) -> Value:
+    """Return a pointer or a tile of pointers."""
     if isinstance(operand, Value) and is_pointer(operand):
         return operand
     msg = f"`pointer` of {what} is a pointer or a tile of pointers, got {describe(operand)}"
     raise KernelTypeError(msg)
 
 
-def _mask(scope: Scope, operand: Operand, shape: tuple[int, ...], what: str) -> Value | None:
+def mask_of(scope: Scope, operand: Operand, shape: tuple[int, ...], what: str) -> Value | None:
     """Return the mask in the pointer's shape; None for no mask and for True."""
     if isinstance(operand, Constant) and (operand.value is None or operand.value is True):
         return None

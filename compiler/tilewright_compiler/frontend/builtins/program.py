@@ -29,11 +29,23 @@ def num_programs(scope: Scope, axis: Operand) -> Operand:
 
 
 @implements(tl.range)
-def range(  # the language's name
-    _scope: Scope, start: Operand, end: Operand, step: Operand, *, num_stages: Operand
+def range(  # the language's name and its options
+    _scope: Scope,
+    start: Operand,
+    end: Operand,
+    step: Operand,
+    *,
+    num_stages: Operand,
+    loop_unroll_factor: Operand,
+    flatten: Operand,
+    warp_specialize: Operand,
+    disallow_acc_multi_buffer: Operand,
+    disable_licm: Operand,
 ) -> Operand:
     """Refuse a range outside the head of a `for`, where `loops` reads it."""
-    return refuse_range((start, end, step, num_stages))
+    del num_stages, loop_unroll_factor, flatten, warp_specialize
+    del disallow_acc_multi_buffer, disable_licm
+    return refuse_range((start, end, step))
 
 
 @implements(tl.static_range)
@@ -54,12 +66,10 @@ def static_assert(_scope: Scope, condition: Operand, message: Operand) -> None:
     if not isinstance(condition, Constant | TupleOperand):
         msg = f"tl.static_assert checks what is known at compile time, got {describe(condition)}"
         raise KernelTypeError(msg)
-    if not isinstance(message, Constant) or not isinstance(message.value, str):
-        msg = f"`message` of tl.static_assert is a string, got {describe(message)}"
-        raise KernelTypeError(msg)
+    words = arguments.text(message, "`message` of tl.static_assert")
     is_true = bool(condition.value if isinstance(condition, Constant) else condition.items)
     if not is_true:
-        msg = f"tl.static_assert failed{': ' if message.value else ''}{message.value}"
+        msg = f"tl.static_assert failed{': ' if words else ''}{words}"
         raise KernelValueError(msg)
 
 

@@ -55,6 +55,11 @@ def _kind_of(parameter: inspect.Parameter) -> Any:
     return inspect.Parameter.POSITIONAL_OR_KEYWORD if is_rest else parameter.kind
 
 
+def is_implemented(stub: Stub) -> bool:
+    """Return whether this is a stub of the language that is registered."""
+    return stub in _IMPLEMENTATIONS
+
+
 def implementation_of(stub: Stub) -> Implementation:
     """Return what is registered for a stub."""
     return _IMPLEMENTATIONS[stub]
@@ -105,6 +110,8 @@ def bind(
     return arguments
 
 
-def _default(parameter: inspect.Parameter) -> Constant:
+def _default(parameter: inspect.Parameter) -> Operand:
+    if parameter.default == ():
+        return TupleOperand(())
     is_rest = parameter.kind is parameter.VAR_POSITIONAL
     return NONE if is_rest else Constant(parameter.default)

@@ -280,17 +280,28 @@ def _joined(scope: Scope, x: Operand, y: Operand, axis: int, what: str) -> Value
 
 def _is_index(scope: Scope, shape: tuple[int, ...], axis: int, index: int) -> Value:
     """Build the bools of a shape that say where the index along an axis is `index`."""
-    extent = shape[axis]
-    places = scope.builder.value(
-        "arange", (), tile_of((extent,), ScalarType(int32)), start=0, end=extent
-    )
+    places = _along(scope, shape, axis)
     wanted = convert.filled(scope, index, places.type)
     is_there = scope.builder.value(
         "cmp", (places, wanted), like(places.type, ScalarType(int1)), predicate="eq"
     )
-    for _ in shape[axis + 1 :]:
-        is_there = convert.expand_dims(scope, is_there, len(shape_of(is_there.type)))
     return convert.broadcast(scope, is_there, shape)
+
+
+def indices(scope: Scope, shape: tuple[int, ...], axis: int) -> Value:
+    """Build the tile of a shape whose elements are their own indices along an axis, i32."""
+    return convert.broadcast(scope, _along(scope, shape, axis), shape)
+
+
+def _along(scope: Scope, shape: tuple[int, ...], axis: int) -> Value:
+    """Build the indices along an axis, with extent 1 for each axis behind it."""
+    extent = shape[axis]
+    places = scope.builder.value(
+        "arange", (), tile_of((extent,), ScalarType(int32)), start=0, end=extent
+    )
+    for _ in shape[axis + 1 :]:
+        places = convert.expand_dims(scope, places, len(shape_of(places.type)))
+    return places
 
 
 def _numbers(operand: Operand, what: str) -> Value:

@@ -6,14 +6,16 @@ Every function of the language whose first operand is called `x` is a method too
 from __future__ import annotations
 
 from inspect import signature
+from math import prod
 
-from tilewright.abi.dtypes import DType
+import tilewright.language as tl
+from tilewright.abi.dtypes import DType, int64
 from tilewright.errors import KernelTypeError
 from tilewright.language.registry import FUNCTIONS
 from tilewright_compiler.frontend import convert
 from tilewright_compiler.frontend.builtins import arguments, registry
 from tilewright_compiler.frontend.builtins.shape import swapped
-from tilewright_compiler.frontend.infer_types import dtype_name, dtype_of_number
+from tilewright_compiler.frontend.infer_types import dtype_name, dtype_of_number, shape_of_operand
 from tilewright_compiler.frontend.operands import (
     NONE,
     Constant,
@@ -27,7 +29,7 @@ from tilewright_compiler.frontend.scope import Scope
 from tilewright_compiler.ir.core import Value
 from tilewright_compiler.ir.types import ScalarType, element_dtype, like, shape_of
 
-ATTRIBUTES = ("dtype", "shape", "T", "to")
+ATTRIBUTES = ("dtype", "shape", "numel", "T", "to", "item")
 _TO = ("dtype", "bitcast", "fp_downcast_rounding")
 
 
@@ -38,9 +40,11 @@ def attribute(scope: Scope, value: Value, name: str) -> Operand:
             return Constant(element_dtype(value.type))
         case "shape":
             return TupleOperand(tuple(Constant(extent) for extent in shape_of(value.type)))
+        case "numel":
+            return Constant(prod(shape_of(value.type)))
         case "T":
             return swapped(scope, value, "`.T`")
-        case "to":
+        case "to" | "item":
             return MethodReference(name, value)
         case _ if is_method(name):
             return MethodReference(name, value)
@@ -65,6 +69,8 @@ def call_method(
     keywords: dict[str, Operand],
 ) -> Operand:
     """Build `receiver.name(...)`: a cast, or the function of that name with `receiver` first."""
+    if name == "item":
+        return _item(scope, receiver, positional, keywords)
     if name != "to":
         return registry.call(scope, FUNCTIONS[name], f"x.{name}", (receiver, *positional), keywords)
     given = dict(zip(_TO, positional, strict=False)) | keywords
@@ -83,8 +89,14 @@ def cast(
     """Build the values of `x` as another dtype, or its bits."""
     target = arguments.dtype(dtype, f"the dtype of {what}")
     if is_pointer(x):
-        msg = f"{describe(x)} cannot be cast; cast what is loaded from it"
-        raise KernelTypeError(msg)
+        if target != int64:
+            msg = (
+                f"{describe(x)} cannot be cast to {dtype_name(target)}: its address is an int64; "
+                "cast what is loaded from it"
+            )
+            raise KernelTypeError(msg)
+        address = convert.as_value(scope, x, what)
+        return scope.builder.value("address", (address,), like(address.type, ScalarType(int64)))
     truncates = rounding != NONE and (
         arguments.choice(rounding, f"`fp_downcast_rounding` of {what}", ("rtne", "rtz")) == "rtz"
     )
@@ -105,6 +117,25 @@ def cast(
         raise KernelTypeError(msg)
     value = convert.as_value(scope, x, what)
     return scope.builder.value("truncate", (value,), like(value.type, ScalarType(target)))
+
+
+def _item(
+    scope: Scope,
+    receiver: Operand,
+    positional: tuple[Operand, ...],
+    keywords: dict[str, Operand],
+) -> Operand:
+    """Build the scalar that a tile of one element holds."""
+    if positional or keywords:
+        msg = "x.item() takes no arguments"
+        raise KernelTypeError(msg)
+    count = prod(shape_of_operand(receiver))
+    if count != 1:
+        msg = f"x.item() takes a tile of one element, {describe(receiver)} has {count}"
+        raise KernelTypeError(msg)
+    if not shape_of_operand(receiver):
+        return receiver
+    return registry.call(scope, tl.max, "x.item", (receiver,), {})
 
 
 def _bitcast(scope: Scope, operand: Operand, dtype: DType) -> Value:

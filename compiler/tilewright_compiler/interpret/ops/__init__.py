@@ -9,8 +9,15 @@ from __future__ import annotations
 
 from tilewright_compiler.interpret.ops import (
     arithmetic,
+    atomics,
+    combine,
     control,
+    debug,
     dot,
+    hints,
+    indexing,
+    inline_asm,
+    libdevice,
     math,
     memory,
     reduction,
@@ -24,9 +31,14 @@ COMPUTE: dict[str, Compute] = {
     **shape.COMPUTE,
     **arithmetic.COMPUTE,
     **math.COMPUTE,
+    **libdevice.COMPUTE,
     **memory.COMPUTE,
+    **atomics.COMPUTE,
+    **debug.COMPUTE,
     **dot.COMPUTE,
+    **hints.COMPUTE,
     **reduction.COMPUTE,
+    **indexing.COMPUTE,
     **control.COMPUTE,
 }
-CONTROL: dict[str, Control] = control.CONTROL
+CONTROL: dict[str, Control] = {**control.CONTROL, **combine.CONTROL, **inline_asm.CONTROL}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Protocol
 
+from tilewright.errors import InterpreterError
 from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.ir.core import Block, Operation, Value
@@ -45,3 +46,11 @@ class Evaluator(Protocol):
 
 
 Control = Callable[[Operation, Operands, Environment, Batch, Evaluator], Run]
+
+
+def failure(operation: Operation, batch: Batch, position: int, what: str) -> InterpreterError:
+    """Return the error for what the program at a position of the batch did wrong."""
+    here = () if operation.location is None else (operation.location,)
+    lines = [f"kernel {batch.kernel!r}, program {batch.program_at(position)}: {what}"]
+    lines += [f"  at {location.render()}" for location in (*here, *batch.callers)]
+    return InterpreterError("\n".join(lines))

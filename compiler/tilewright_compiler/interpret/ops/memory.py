@@ -30,6 +30,10 @@ def _addptr(operation: Operation, operands: Operands, _batch: Batch) -> Array:
     return result
 
 
+def _address(_operation: Operation, operands: Operands, _batch: Batch) -> Array:
+    return operands[0].astype(np.int64)
+
+
 def _load(operation: Operation, operands: Operands, batch: Batch) -> Array:
     pointer, mask, other, *_ = (*operands, None, None)
     assert pointer is not None
@@ -42,4 +46,9 @@ def _store(operation: Operation, operands: Operands, batch: Batch) -> None:
     batch.memory.store(pointer, value, mask, access=_access(operation, batch))
 
 
-COMPUTE: dict[str, Compute] = {"addptr": _addptr, "load": _load, "store": _store}
+COMPUTE: dict[str, Compute] = {
+    "addptr": _addptr,
+    "address": _address,
+    "load": _load,
+    "store": _store,
+}

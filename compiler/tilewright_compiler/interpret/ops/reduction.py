@@ -13,15 +13,14 @@ from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.ops.form import Compute, Operands
 from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.ir.ops.reduction import COMBINE
 from tilewright_compiler.ir.types import element_dtype, shape_of
-
-_COMBINE = {"sum": "add", "max": "max", "min": "min"}
 
 
 def _reduce(operation: Operation, operands: Operands, _batch: Batch) -> Array:
     axis: int = operation.attributes["axis"]
     dtype = element_dtype(operation.result.type)
-    combine = _COMBINE[operation.attributes["kind"]]
+    combine = COMBINE[operation.attributes["kind"]]
     extent = shape_of(operation.operands[0].type)[axis]
     (source,) = operands
     # Equal elements may be held once; the reduced axis comes first.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright_compiler.interpret.numerics import Array
-from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.ir.core import Value
 
 
 @dataclass(slots=True)
@@ -27,17 +27,17 @@ class Agreement:
 
     def __init__(self, num_warps: int) -> None:
         self._num_warps = num_warps
-        self._open: dict[tuple[Operation, int], _Seen] = {}
+        self._open: dict[tuple[Value, int], _Seen] = {}
 
     def disagreement(
-        self, operation: Operation, turn: int, values: Array, places: Array, *, size: int
+        self, result: Value, turn: int, values: Array, places: Array, *, size: int
     ) -> int | None:
-        """Return an element on which replicas of a result differ; None if there is none.
+        """Return an element on which replicas of `result` differ; None if there is none.
 
         `places` holds the flat index of each of the values, of a tile of `size` elements.
         """
         bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
-        key = operation, turn
+        key = result, turn
         seen = self._open.get(key)
         if seen is None:
             seen = _Seen(np.zeros(size, bits.dtype), np.zeros(size, np.bool_))

@@ -2,9 +2,9 @@
 
 The order of a kernel's loads and stores is that of its text, whichever thread makes them: a load
 gives what an earlier store of the program wrote. So where two threads touch one address and one of
-them writes, a barrier must lie between, unless both write the same value. Copies under way read
-their source at any time. Programs of a grid are not ordered; what they write in common is the
-kernel's affair.
+them writes, a barrier must lie between, unless both write the same value, or both do an atomic
+operation of one kind whose order nobody can tell. Copies under way read their source at any time.
+Programs of a grid are not ordered; what they write in common is the kernel's affair.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class GlobalTraces:
         for slot, (start, end) in memory.extents().items():
             self._bases[slot] = size - start // granule
             size += end // granule - start // granule + 1
-        self._wrote, self._read = Trace.empty(size), Trace.empty(size)
+        self._wrote, self._read, self._met = (Trace.empty(size) for _ in range(3))
         self._values = np.zeros(size, np.uint64)
+        self._kinds = np.zeros(size, np.int64)
         self._copied = np.zeros(size, np.int64)
         self._epoch = 0
         self._accesses: list[Access] = []
@@ -64,9 +65,7 @@ class GlobalTraces:
     def load(self, addresses: Array, threads: Array, *, access: Access, size_bytes: int) -> None:
         """Note a load of elements at addresses that are in bounds, [n]; threads likewise."""
         units, by = self._spread(addresses, threads, size_bytes)
-        racing = self._wrote.others(units, by, self._epoch)
-        if racing.any():
-            self._race(units, by, racing, access, self._wrote)
+        self._refuse(units, by, access, self._wrote, self._met)
         others = self._read.others(units, by, self._epoch)
         self._read.record(units, by, self._epoch, self._number(access))
         self._read.thread[units[others]] = SEVERAL
@@ -84,11 +83,32 @@ class GlobalTraces:
         racing &= self._wrote.access[units] != number
         if racing.any():
             self._race(units, by, racing, access, self._wrote)
-        racing = self._read.others(units, by, self._epoch)
-        if racing.any():
-            self._race(units, by, racing, access, self._read)
+        self._refuse(units, by, access, self._read, self._met)
         self._wrote.record(units, by, self._epoch, number)
         self._values[units] = bits
+
+    def atomic(
+        self, addresses: Array, threads: Array, *, access: Access, size_bytes: int, kind: int
+    ) -> None:
+        """Note an atomic operation on elements at addresses that are in bounds, [n].
+
+        Operations of one `kind` may come in any order; 0 stands for those that may not.
+        """
+        units, by = self._spread(addresses, threads, size_bytes)
+        number = self._number(access)
+        if (self._copied[units] > 0).any():
+            copied = self._copied[units] > 0
+            self._fail(units, by, copied, access, "changes what a copy under way reads")
+        self._refuse(units, by, access, self._wrote, self._read)
+        others = self._met.others(units, by, self._epoch)
+        # Which of the lanes of one operation comes first is nobody's affair.
+        racing = others & (self._met.access[units] != number)
+        racing &= (self._kinds[units] != kind) | (kind == 0)
+        if racing.any():
+            self._race(units, by, racing, access, self._met)
+        self._met.record(units, by, self._epoch, number)
+        self._met.thread[units[others]] = SEVERAL
+        self._kinds[units] = kind
 
     def start_copy(
         self, addresses: Array, threads: Array, *, access: Access, size_bytes: int
@@ -122,12 +142,19 @@ class GlobalTraces:
             self._accesses.append(access)
         return self._numbers[key]
 
+    def _refuse(self, units: Array, threads: Array, access: Access, *traces: Trace) -> None:
+        """Raise ScheduleError if another thread's access of this epoch is in one of the traces."""
+        for trace in traces:
+            racing = trace.others(units, threads, self._epoch)
+            if racing.any():
+                self._race(units, threads, racing, access, trace)
+
     def _race(
         self, units: Array, threads: Array, racing: Array, access: Access, trace: Trace
     ) -> NoReturn:
         first = units[int(racing.argmax())]
         other = self._accesses[int(trace.access[first])]
-        verb = "write" if trace is self._wrote else "read"
+        verb = "read" if trace is self._read else "write"
         thread = thread_text(int(trace.thread[first]))
         what = f"races with the {verb} of {access_text(other)} by {thread}: no barrier between them"
         self._fail(units, threads, racing, access, what, other)

@@ -14,11 +14,13 @@ import numpy as np
 
 from tilewright_compiler.interpret import numerics
 from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.ops import hints
 from tilewright_compiler.interpret.warp.fragments import from_bytes, to_bytes, vector_offsets
 from tilewright_compiler.interpret.warp.places import elements, images, threads
 from tilewright_compiler.interpret.warp.state import Held, Meeting, Warp, layout_of
-from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.ir.types import TileType, element_bytes, element_dtype
+from tilewright_compiler.ir.core import Operation, Value
+from tilewright_compiler.ir.ops.reduction import COMBINE
+from tilewright_compiler.ir.types import TileType, Type, element_bytes, element_dtype
 from tilewright_compiler.layout.convert import (
     Conversion,
     Identity,
@@ -37,8 +39,6 @@ from tilewright_compiler.layout.shared import SharedExchange
 
 Compute = Callable[[Warp, Operation], Held | None]
 Exchange = Callable[[Warp, Operation], Generator[Meeting, None, Held | None]]
-
-_COMBINE = {"sum": "add", "max": "max", "min": "min"}
 
 
 def _arange(warp: Warp, operation: Operation) -> Array:
@@ -115,7 +115,7 @@ def _reduce(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]
     )
     if isinstance(result_type, TileType) and layout_of(result_type) != plan.result:
         raise warp.error(operation, f"the result has layout {plan.result}")
-    name = _COMBINE[operation.attributes["kind"]]
+    name = COMBINE[operation.attributes["kind"]]
 
     def combine(left: Array, right: Array) -> Array:
         return numerics.binary(name, left, right, dtype)
@@ -127,15 +127,7 @@ def _reduce(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]
         exchange = plan.across_warps.exchange
         gathered = yield from _through_shared(warp, operation, partial, exchange)
         partial = _combined(gathered, plan.across_warps.groups, combine)
-    if isinstance(result_type, TileType):
-        warp.agree(operation, partial)
-        return partial
-    bits = np.ascontiguousarray(partial).view(f"u{partial.dtype.itemsize}")
-    if (bits != bits[0]).any():
-        raise warp.error(operation, "lanes have different results")
-    scalar: Array = partial[0]
-    warp.agree(operation, scalar)
-    return scalar
+    return as_result(warp, operation, operation.result, partial)
 
 
 def _layouts(operation: Operation) -> tuple[LinearLayout, LinearLayout]:
@@ -168,20 +160,61 @@ def _selected(values: Array, step: LaneSelect) -> Array:
 def _through_shared(
     warp: Warp, operation: Operation, values: Array, plan: SharedExchange
 ) -> Generator[Meeting, None, Array]:
-    start = operation.attributes.get("shared_offset")
+    start = scratch_start(warp, operation, plan.scratch_bytes)
+    write_exchange(warp, operation, plan, values, start=start)
+    yield Meeting(operation, warp.turns[operation])
+    return read_exchange(warp, operation, plan, operation.operands[0].type, start=start)
+
+
+def scratch_start(warp: Warp, operation: Operation, size: int) -> int:
+    """Return where the operation's scratch starts; raises ScheduleError if it has none."""
+    start: int | None = operation.attributes.get("shared_offset")
     if start is None:
-        raise warp.error(operation, f"needs {plan.scratch_bytes} bytes and has no shared_offset")
-    memory, by = warp.program.shared, threads(warp.index)
-    access = warp.access(operation, operation)
+        raise warp.error(operation, f"needs {size} bytes and has no shared_offset")
+    return start
+
+
+def write_exchange(
+    warp: Warp, operation: Operation, plan: SharedExchange, values: Array, *, start: int
+) -> None:
+    """Write the warp's part of an exchange, [lanes, registers]."""
     places, registers = vector_offsets(plan.write, warp.index)
-    stored = to_bytes(values[:, registers])
-    memory.write(start + places * plan.size_bytes, stored, by, access=access)
-    yield Meeting(operation, access.turn)
+    warp.program.shared.write(
+        start + places * plan.size_bytes,
+        to_bytes(values[:, registers]),
+        threads(warp.index),
+        access=warp.access(operation, operation),
+    )
+
+
+def read_exchange(
+    warp: Warp, operation: Operation, plan: SharedExchange, type_: Type, *, start: int
+) -> Array:
+    """Return the warp's part of what went through an exchange, elements of a type."""
     places, registers = vector_offsets(plan.read, warp.index)
-    read = memory.read(start + places * plan.size_bytes, by, plan.size_bytes, access=access)
+    read = warp.program.shared.read(
+        start + places * plan.size_bytes,
+        threads(warp.index),
+        plan.size_bytes,
+        access=warp.access(operation, operation),
+    )
+    values = from_bytes(read, type_)
     result = np.empty((NUM_LANES, len(registers)), values.dtype)
-    result[:, registers] = from_bytes(read, operation.operands[0].type)
+    result[:, registers] = values
     return result
+
+
+def as_result(warp: Warp, operation: Operation, result: Value, values: Array) -> Array:
+    """Return a result from [lanes, registers]: a scalar's lanes are one. Replicas must agree."""
+    if isinstance(result.type, TileType):
+        warp.agree(operation, values, result=result)
+        return values
+    bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
+    if (bits != bits[0]).any():
+        raise warp.error(operation, "lanes have different results")
+    scalar: Array = values[0]
+    warp.agree(operation, scalar, result=result)
+    return scalar
 
 
 def _combined(
@@ -195,8 +228,14 @@ def _combined(
     return current[0]
 
 
+def _promise(warp: Warp, operation: Operation) -> Array | None:
+    """Return the value: who runs tile IR has checked the promise, here its runs are scattered."""
+    return warp.array(operation.operands[0]) if operation.results else None
+
+
 COMPUTE: Mapping[str, Compute] = MappingProxyType(
     {
+        **dict.fromkeys(hints.COMPUTE, _promise),
         "arange": _arange,
         "splat": _splat,
         "expand_dims": _reshape,

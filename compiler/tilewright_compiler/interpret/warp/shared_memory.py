@@ -115,6 +115,28 @@ class SharedMemory:
         self._wrote.thread[units[shared]] = SEVERAL
         self._owner[units] = self._allocation(access)
 
+    def add(self, starts: Array, values: Array, threads: Array, *, access: Access) -> None:
+        """Add integers `values` [n] to those at `starts` [n], one at a time: atomically.
+
+        Threads of one access meet without a race.
+        """
+        size_bytes = values.dtype.itemsize
+        units, by = self._spread(starts, threads, size_bytes, access)
+        number = self._number(access)
+        self._refuse_in_flight(units, by, access)
+        own = (self._wrote.access[units] == number) & (self._wrote.epoch[units] == self._epoch)
+        racing = self._wrote.others(units, by, self._epoch) & ~own
+        if racing.any():
+            self._race(units, by, racing, access, self._wrote)
+        self._refuse_readers(units, by, access)
+        foreign = self._owner[units] != self._allocation(access)
+        if foreign.any():
+            self._refuse_foreign(units, by, foreign, access)
+        elements = self._units.view(values.dtype)
+        np.add.at(elements, starts // size_bytes, values)
+        self._wrote.record(units, by, self._epoch, number)
+        self._wrote.thread[units[own]] = SEVERAL
+
     def start(
         self,
         starts: Array,

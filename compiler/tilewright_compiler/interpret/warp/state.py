@@ -137,9 +137,13 @@ class Warp:
             program=lambda _position: self.program.batch.program_at(0),
         )
 
-    def agree(self, operation: Operation, values: Array) -> None:
-        """Demand that replicas of the result agree; raises ScheduleError where they do not."""
-        type_ = operation.result.type
+    def agree(self, operation: Operation, values: Array, *, result: Value | None = None) -> None:
+        """Demand that replicas of a result agree; raises ScheduleError where they do not.
+
+        By default it is the only one.
+        """
+        result = operation.result if result is None else result
+        type_ = result.type
         if isinstance(type_, TileType):
             layout = layout_of(type_)
             if layout.is_injective:
@@ -148,7 +152,7 @@ class Warp:
         else:
             places, size = np.zeros(1, np.int64), 1
         turn = self.turns[operation]
-        found = self.program.agreement.disagreement(operation, turn, values, places, size=size)
+        found = self.program.agreement.disagreement(result, turn, values, places, size=size)
         if found is not None:
             raise self.error(operation, f"replicas of element {found} of the result differ")
 

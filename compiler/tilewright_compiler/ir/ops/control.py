@@ -11,7 +11,8 @@
 | convert_layout | tile -> the same tile in another layout | |
 
 `for` results are the carried values after the last iteration; with none, the initial values. Its
-optional attribute `num_stages` overrides the signature's for loads in the loop.
+optional attribute `num_stages` overrides the signature's for loads in the loop; `unroll` asks for
+so many iterations in one, and is gone after the pass of that name.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ SPECS = (
         Effect.CONTROL,
         regions=1,
         results=None,
-        optional_attributes=("num_stages",),
+        optional_attributes=("num_stages", "unroll"),
         verify=_verify_for,
     ),
     OperationSpec(

@@ -15,6 +15,7 @@ class Effect(Enum):
     PURE = "pure"  # may be removed, merged, moved
     READ = "read"  # reads global memory: removable, not movable over writes
     WRITE = "write"  # must stay, in order
+    ATOMIC = "atomic"  # reads and writes: must stay, in order, though nobody uses the results
     CONTROL = "control"  # has regions or ends a block; effect is that of what is inside
 
 

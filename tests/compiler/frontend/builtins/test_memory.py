@@ -98,3 +98,9 @@ def k(c, out, n):
     c, out = np.zeros(4, bool), np.zeros(4, np.int8)
     run_text(tmp_path, text, {"c": c, "out": out, "n": 1})
     assert out.tolist() == [8, 8, 7, 7]
+
+
+def test_address_is_an_int64_of_the_pointers_shape(tmp_path: Path) -> None:
+    address = _operation(tmp_path, "r = (x + t).to(tl.int64)", "address")
+    assert str(address.result.type) == "tile<8xi64>"
+    assert str(_operation(tmp_path, "r = x.to(tl.int64)", "address").result.type) == "i64"

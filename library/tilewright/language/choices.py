@@ -1,0 +1,74 @@
+"""Choices of a launch that its author leaves open: configurations, and values computed from others.
+
+Nothing is timed when a kernel is launched. `kernel.tune(...)` times the configurations once, on
+request, and keeps the fastest for arguments like these in the user's cache; a launch looks there,
+and takes the first configuration where nothing is known. What is chosen enters no key but through
+the values that the kernel gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from tilewright.abi.signature import ConstexprValue
+from tilewright.errors import KernelTypeError
+
+__all__ = ["NO_CHOICES", "Choices", "Config", "Heuristic"]
+
+Heuristic = Callable[[dict[str, Any]], Any]
+
+
+class Config:
+    """One configuration of a kernel: values of parameters, and how a program runs."""
+
+    __slots__ = ("kwargs", "num_stages", "num_warps")
+
+    def __init__(
+        self,
+        kwargs: Mapping[str, ConstexprValue],
+        num_warps: int = 4,
+        num_stages: int = 3,
+        num_ctas: int = 1,
+    ) -> None:
+        """Take values for the parameters named in `kwargs`; `num_ctas` is 1, clusters are not."""
+        if num_ctas != 1:
+            msg = f"num_ctas of tl.Config is 1, got {num_ctas}: a program is one thread block"
+            raise KernelTypeError(msg)
+        self.kwargs: Mapping[str, ConstexprValue] = MappingProxyType(dict(kwargs))
+        self.num_warps = num_warps
+        self.num_stages = num_stages
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.kwargs.items()), self.num_warps, self.num_stages))
+
+    def __repr__(self) -> str:
+        return (
+            f"Config({dict(self.kwargs)}, num_warps={self.num_warps}, num_stages={self.num_stages})"
+        )
+
+    def _fields(self) -> tuple[object, ...]:
+        return dict(self.kwargs), self.num_warps, self.num_stages
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a launch of a kernel fills in: a configuration by `key`, then heuristics in order."""
+
+    configs: tuple[Config, ...] = ()
+    key: tuple[str, ...] = ()
+    prune: Callable[..., Sequence[Config]] | None = None
+    reset_to_zero: tuple[str, ...] = ()
+    restore_value: tuple[str, ...] = ()
+    heuristics: Mapping[str, Heuristic] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __bool__(self) -> bool:
+        return bool(self.configs or self.heuristics)
+
+
+NO_CHOICES = Choices()

@@ -1,0 +1,331 @@
+"""What a launch fills in by itself: the configuration known to be fastest, and heuristics.
+
+The table of a kernel is one JSON file in the user's cache, by the kernel's digest: for a device,
+element types and key values, the configuration that `tune` found and its time. A launch takes the
+entry of its own values, else the one whose numbers are nearest (by ratio), else the first
+configuration. The file is read once in a process; it appears by one rename.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tilewright.errors import (
+    ArgumentError,
+    CompileError,
+    DriverError,
+    LaunchError,
+    ResolveError,
+)
+from tilewright.language.choices import NO_CHOICES, Config
+from tilewright.language.kernel import Kernel
+from tilewright.language.parameters import NO_DEFAULT
+from tilewright.runtime.device import device as device_of
+from tilewright.runtime.launcher import native
+from tilewright.runtime.memory import DeviceArray, as_device_array
+from tilewright.settings import settings
+
+logger = logging.getLogger(__name__)
+
+Launcher = Callable[[object], Callable[..., None]]
+Measure = Callable[[Callable[[], None]], float]
+_SCHEMA = 1
+_WARMUPS, _ROUNDS = 3, 15
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the table: what was timed, and which configuration won."""
+
+    device: str
+    dtypes: str
+    key: tuple[tuple[str, Any], ...]
+    config: Config
+    time_us: float
+
+
+def choosing(kernel: Kernel, launcher: Launcher) -> Launcher:
+    """Return a launcher that fills in what a kernel's decorators leave to the launch."""
+
+    def of_grid(grid: object) -> Callable[..., None]:
+        run = launcher(grid)
+
+        def launch(*args: object, **kwargs: object) -> None:
+            run(*args, **filled(kernel, args, kwargs))
+
+        return launch
+
+    return of_grid
+
+
+def filled(
+    kernel: Kernel, args: Sequence[object], kwargs: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the keyword arguments of a launch with the chosen ones added."""
+    arguments = _named(kernel, args, kwargs)
+    chosen = dict(kwargs)
+    if kernel.choices.configs:
+        chosen.update(_of_config(kernel, choose(kernel, arguments), arguments))
+    return _with_heuristics(kernel, args, chosen)
+
+
+def choose(kernel: Kernel, arguments: Mapping[str, Any]) -> Config:
+    """Return the configuration for a launch with these arguments by name."""
+    configs = candidates(kernel, arguments)
+    if len(configs) == 1:
+        return configs[0]
+    device, dtypes, key = _situation(kernel, arguments)
+    return _chosen(kernel, configs, device, dtypes, key)
+
+
+def candidates(kernel: Kernel, arguments: Mapping[str, Any]) -> tuple[Config, ...]:
+    """Return the configurations that pruning leaves."""
+    choices = kernel.choices
+    if choices.prune is None:
+        return choices.configs
+    left = tuple(choices.prune(list(choices.configs), dict(arguments)))
+    if not left:
+        msg = f"early_config_prune of kernel {kernel.qualified_name} leaves no configuration"
+        raise ArgumentError(msg)
+    return left
+
+
+def tune(
+    kernel: Kernel,
+    grid: object,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    *,
+    measure: Measure | None = None,
+) -> Config:
+    """Time every configuration on these arguments, keep the fastest in the cache, and return it.
+
+    A configuration that does not compile or does not fit the device is left out; raises LaunchError
+    if all are. `measure` returns the microseconds of a call; by default events of the device do.
+    """
+    if not kernel.choices.configs:
+        msg = f"kernel {kernel.qualified_name} has no configurations; add @tl.autotune"
+        raise ArgumentError(msg)
+    arguments = _named(kernel, args, kwargs)
+    times: dict[Config, float] = {}
+    refused: list[str] = []
+    plain = kernel.choosing(NO_CHOICES)
+    with _restored(kernel, arguments):
+        for config in candidates(kernel, arguments):
+            meta = {**kwargs, **_of_config(kernel, config, arguments)}
+            meta = _with_heuristics(kernel, args, meta)
+            run = partial(plain[grid], *args, **meta)
+            try:
+                times[config] = (measure or _on_device)(run)
+            except (CompileError, ResolveError, LaunchError, DriverError) as error:
+                refused.append(f"{config}: {error}")
+                logger.info("tune %s: %s", kernel.qualified_name, refused[-1])
+    if not times:
+        lines = "\n  ".join(refused)
+        msg = f"no configuration of kernel {kernel.qualified_name} runs:\n  {lines}"
+        raise LaunchError(msg)
+    best = min(times, key=lambda config: times[config])
+    _record(kernel, Entry(*_situation(kernel, arguments), best, times[best]))
+    return best
+
+
+def _named(kernel: Kernel, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Any]:
+    named: dict[str, Any] = {
+        p.name: p.default for p in kernel.parameters if p.default is not NO_DEFAULT
+    }
+    named.update(zip((p.name for p in kernel.parameters), args, strict=False))
+    named.update(kwargs)
+    return named
+
+
+def _of_config(kernel: Kernel, config: Config, arguments: Mapping[str, Any]) -> dict[str, object]:
+    for name in config.kwargs:
+        default = next(p.default for p in kernel.parameters if p.name == name)
+        if name in arguments and arguments[name] is not default:
+            msg = (
+                f"kernel {kernel.qualified_name} was given {name!r}, which its configurations "
+                "choose; leave it out"
+            )
+            raise ArgumentError(msg)
+    return {
+        "num_warps": config.num_warps,
+        "num_stages": config.num_stages,
+        **config.kwargs,
+    }
+
+
+def _with_heuristics(
+    kernel: Kernel, args: Sequence[object], kwargs: dict[str, object]
+) -> dict[str, object]:
+    for name, compute in kernel.choices.heuristics.items():
+        kwargs[name] = compute(_named(kernel, args, kwargs))
+    return kwargs
+
+
+def _situation(
+    kernel: Kernel, arguments: Mapping[str, Any]
+) -> tuple[str, str, tuple[tuple[str, Any], ...]]:
+    """Return the device, the element types of the arrays, and the key values."""
+    missing = [name for name in kernel.choices.key if name not in arguments]
+    if missing:
+        msg = f"kernel {kernel.qualified_name} lacks {missing}, the key of its configurations"
+        raise ArgumentError(msg)
+    key = tuple((name, _plain(arguments[name])) for name in kernel.choices.key)
+    arrays = [value for value in arguments.values() if hasattr(value, "dtype")]
+    on_device = next((a for a in arrays if isinstance(a, DeviceArray)), None)
+    device = "host" if on_device is None else _device_name(on_device.device)
+    return device, ",".join(str(value.dtype) for value in arrays), key
+
+
+def _device_name(index: int) -> str:
+    """Return capability and multiprocessors, as in `90-132`: devices alike in these are alike."""
+    device = device_of(index)
+    capability = device.facts.capability
+    return f"{capability.major}{capability.minor}-{device.multiprocessors}"
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") and not hasattr(value, "shape") else value
+
+
+@lru_cache(maxsize=4096)
+def _chosen(
+    kernel: Kernel,
+    configs: tuple[Config, ...],
+    device: str,
+    dtypes: str,
+    key: tuple[tuple[str, Any], ...],
+) -> Config:
+    known = [
+        entry
+        for entry in _read(kernel)
+        if entry.config in configs and (entry.device, entry.dtypes) == (device, dtypes)
+    ]
+    distances = {index: _distance(entry.key, key) for index, entry in enumerate(known)}
+    near = [index for index, distance in distances.items() if distance is not None]
+    if not near:
+        return configs[0]
+    return known[min(near, key=lambda index: distances[index] or 0.0)].config
+
+
+def _distance(
+    left: tuple[tuple[str, Any], ...], right: tuple[tuple[str, Any], ...]
+) -> float | None:
+    """Return how far apart two keys are: the ratios of their numbers; None if others differ."""
+    total = 0.0
+    if [name for name, _ in left] != [name for name, _ in right]:
+        return None
+    for (_, a), (_, b) in zip(left, right, strict=True):
+        both = all(type(x) in (int, float) and x > 0 for x in (a, b))
+        if both:
+            total += abs(math.log2(a / b))
+        elif a != b:
+            return None
+    return total
+
+
+def _path(kernel: Kernel) -> Path | None:
+    candidates_ = settings().cache_candidates
+    return candidates_[0] / "tuned" / f"{kernel.digest}.json" if candidates_ else None
+
+
+def _read(kernel: Kernel) -> list[Entry]:
+    path = _path(kernel)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8")) if path else {}
+    except (OSError, ValueError):
+        return []
+    if document.get("schema") != _SCHEMA:
+        return []
+    return [
+        Entry(
+            line["device"],
+            line["dtypes"],
+            tuple((name, value) for name, value in line["key"]),
+            Config(line["config"], line["num_warps"], line["num_stages"]),
+            line["time_us"],
+        )
+        for line in document["entries"]
+    ]
+
+
+def _record(kernel: Kernel, entry: Entry) -> None:
+    """Put an entry in place of one for the same situation; failing to write is no error."""
+    where = (entry.device, entry.dtypes, entry.key)
+    kept = [old for old in _read(kernel) if (old.device, old.dtypes, old.key) != where]
+    lines = [
+        {
+            "device": line.device,
+            "dtypes": line.dtypes,
+            "key": [list(pair) for pair in line.key],
+            "config": dict(line.config.kwargs),
+            "num_warps": line.config.num_warps,
+            "num_stages": line.config.num_stages,
+            "time_us": line.time_us,
+        }
+        for line in (*kept, entry)
+    ]
+    path = _path(kernel)
+    if path is not None:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+            document = {"schema": _SCHEMA, "kernel": kernel.qualified_name, "entries": lines}
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(document, file, indent=1)
+            Path(name).replace(path)
+    _chosen.cache_clear()
+
+
+@contextlib.contextmanager
+def _restored(kernel: Kernel, arguments: Mapping[str, Any]) -> Iterator[None]:
+    """Put arrays back, or to zero, after the launches of `tune`."""
+    choices = kernel.choices
+    before = {name: _contents(arguments[name]) for name in choices.restore_value}
+    before |= {name: _contents(arguments[name]) * 0 for name in choices.reset_to_zero}
+    try:
+        yield
+    finally:
+        for name, contents in before.items():
+            _overwrite(arguments[name], contents)
+
+
+def _contents(array: Any) -> Any:
+    import numpy as np
+
+    return array.copy() if isinstance(array, np.ndarray) else as_device_array(array).numpy()
+
+
+def _overwrite(array: Any, contents: Any) -> None:
+    import numpy as np
+
+    if isinstance(array, np.ndarray):
+        np.copyto(array, contents)
+    else:
+        as_device_array(array).copy_from(contents)
+
+
+def _on_device(run: Callable[[], None]) -> float:
+    """Return the median microseconds of a launch, by events on the current stream."""
+    for _ in range(_WARMUPS):
+        run()
+    times = []
+    for _ in range(_ROUNDS):
+        first, last = native.Event(), native.Event()
+        first.record()
+        run()
+        last.record()
+        last.synchronize()
+        times.append(first.elapsed_ms(last) * 1e3)
+    return median(times)

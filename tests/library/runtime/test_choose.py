@@ -1,0 +1,160 @@
+"""What a launch fills in: configurations by key or nearest, heuristics; what tuning keeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright.language as tl
+from helpers import constexpr_kernels
+from tilewright import settings
+from tilewright.errors import ArgumentError, KernelTypeError, LaunchError
+from tilewright.runtime import choose
+
+CONFIGS = [
+    tl.Config({"BLOCK": 64}, num_warps=2),
+    tl.Config({"BLOCK": 256}, num_warps=8, num_stages=2),
+    tl.Config({"BLOCK": 1024}),
+]
+
+
+HEURISTICS = {
+    "EVEN": lambda arguments: arguments["n"] % arguments["BLOCK"] == 0,
+    "TWICE": lambda arguments: 2 * arguments["BLOCK"],
+}
+record = tl.autotune(configs=CONFIGS, key=["n"], restore_value=["out"])(
+    tl.heuristics(HEURISTICS)(constexpr_kernels.record)
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    settings.settings.cache_clear()
+    choose._chosen.cache_clear()
+    yield
+    settings.settings.cache_clear()
+    choose._chosen.cache_clear()
+
+
+def _launched(n: int, dtype: str = "int64") -> list[int]:
+    x, out = np.zeros(1, dtype), np.zeros(4, np.int64)
+    record[lambda a: (1, 1, a["BLOCK"] // a["BLOCK"])](x, out, n)
+    return [int(value) for value in out[:3]]
+
+
+def _tuned(n: int, times: dict[int, float], kernel: tl.Kernel = record) -> tl.Config:
+    """Tune with made-up times by BLOCK."""
+    measured: list[int] = []
+    x, out = np.zeros(1, np.int64), np.zeros(4, np.int64)
+
+    def measure(run: Callable[[], None]) -> float:
+        run()
+        measured.append(int(out[0]))
+        return times[measured[-1]]
+
+    best = choose.tune(kernel, 1, (x, out, n), {}, measure=measure)
+    assert set(measured) == set(times)
+    return best
+
+
+def test_untuned_kernel_takes_the_first_configuration() -> None:
+    assert _launched(128) == [64, 1, 128]
+    assert _launched(100) == [64, 0, 128]
+
+
+def test_tuned_key_is_used_and_so_is_the_nearest() -> None:
+    assert _tuned(1000, {64: 3.0, 256: 2.0, 1024: 1.0}) == CONFIGS[2]
+    assert _tuned(10, {64: 3.0, 256: 2.0, 1024: 4.0}) == CONFIGS[1]
+    assert _launched(1000)[0] == 1024
+    assert _launched(700)[0] == 1024
+    assert _launched(10)[0] == 256
+    assert _launched(30)[0] == 256
+
+
+def test_other_dtypes_are_another_situation() -> None:
+    _tuned(1000, {64: 3.0, 256: 2.0, 1024: 1.0})
+    assert _launched(1000, "int32")[0] == 64
+
+
+def test_tuning_again_replaces_an_entry(tmp_path: Path) -> None:
+    _tuned(1000, {64: 3.0, 256: 2.0, 1024: 1.0})
+    _tuned(1000, {64: 0.5, 256: 2.0, 1024: 1.0})
+    (file,) = tmp_path.glob("tuned/*.json")
+    (entry,) = json.loads(file.read_text())["entries"]
+    assert (entry["config"], entry["num_warps"], entry["time_us"]) == ({"BLOCK": 64}, 2, 0.5)
+    assert file.stem == record.digest
+
+
+def test_configuration_that_is_gone_is_not_taken() -> None:
+    _tuned(1000, {64: 3.0, 256: 2.0, 1024: 1.0})
+    fewer = tl.autotune(configs=CONFIGS[:2], key=["n"])(record)
+    assert fewer.digest == record.digest
+    assert choose.choose(fewer, {"x": np.zeros(1, np.int64), "n": 1000}) == CONFIGS[0]
+
+
+def test_damaged_table_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned" / f"{record.digest}.json").write_text("{")
+    assert _launched(1000)[0] == 64
+
+
+def test_pruning_drops_configurations() -> None:
+    def small(configs: Sequence[tl.Config], arguments: dict[str, Any]) -> list[tl.Config]:
+        return [c for c in configs if c.kwargs["BLOCK"] <= arguments["n"]]
+
+    pruned = tl.autotune(
+        configs=CONFIGS[::-1], key=["n"], prune_configs_by={"early_config_prune": small}
+    )(record)
+    arguments = {"x": np.zeros(1), "out": np.zeros(1), "n": 300}
+    assert choose.choose(pruned, arguments) == CONFIGS[1]
+    with pytest.raises(ArgumentError, match="leaves no configuration"):
+        choose.choose(pruned, {**arguments, "n": 3})
+
+
+def test_no_configuration_runs() -> None:
+    def broken(_run: Callable[[], None]) -> float:
+        msg = "too much shared memory"
+        raise LaunchError(msg)
+
+    with pytest.raises(LaunchError, match=r"(?s)no configuration.*BLOCK.*too much shared memory"):
+        choose.tune(record, 1, (np.zeros(1), np.zeros(4), 5), {}, measure=broken)
+
+
+def test_chosen_parameter_may_not_be_given() -> None:
+    with pytest.raises(ArgumentError, match=r"was given 'BLOCK'.*leave it out"):
+        record[1](np.zeros(1), np.zeros(4), 5, BLOCK=128)
+
+
+def test_kernel_without_configurations_is_not_tuned() -> None:
+    plain = record.choosing(type(record.choices)())
+    with pytest.raises(ArgumentError, match=r"no configurations; add @tl.autotune"):
+        plain.tune(1, np.zeros(1), np.zeros(4), 5, BLOCK=64, EVEN=True, TWICE=1)
+
+
+@pytest.mark.parametrize(
+    ("decorator", "says"),
+    [
+        (lambda: tl.autotune(configs=[], key=[]), "at least one configuration"),
+        (lambda: tl.autotune(configs=CONFIGS, key=["m"])(record), "no parameter `m`"),
+        (
+            lambda: tl.autotune(configs=[tl.Config({"n": 1})], key=[])(record),
+            "`n` of kernel `record` is not tl.constexpr",
+        ),
+        (lambda: tl.heuristics({"ODD": len})(record), "no parameter `ODD`"),
+        (lambda: tl.Config({}, num_ctas=2), "num_ctas of tl.Config is 1"),
+        (lambda: tl.heuristics({})(len), "goes above @tl.kernel"),  # type: ignore[arg-type]  # wrong on purpose
+        (
+            lambda: tl.autotune(CONFIGS, ["n"], prune_configs_by={"perf_model": list}),
+            "`early_config_prune` only",
+        ),
+    ],
+)
+def test_wrong_decorators_are_told(decorator: Callable[[], object], says: str) -> None:
+    with pytest.raises(KernelTypeError, match=says.replace("(", r"\(")):
+        decorator()
