@@ -1,4 +1,4 @@
-"""Which arguments a pointer may be derived from, and which ones a kernel reads and writes.
+"""Which arguments pointers and descriptors may derive from, and which a kernel reads and writes.
 
 Facts flow forward from the kernel's arguments through every operation that gives a pointer, into
 regions and called functions, until nothing changes. Control flow joins all pointers that it
@@ -11,7 +11,13 @@ from collections.abc import Collection, Iterable
 
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.ops.atomics import ATOMICS
-from tilewright_compiler.ir.types import MbarrierType, PointerType, TokenType, element_type
+from tilewright_compiler.ir.types import (
+    DescriptorType,
+    MbarrierType,
+    PointerType,
+    TokenType,
+    element_type,
+)
 
 Roots = frozenset[str]
 _NONE: Roots = frozenset()
@@ -33,8 +39,8 @@ def pointer_roots(module: Module) -> dict[Value, Roots]:
     return roots
 
 
-READING = frozenset({"load", *ATOMICS})
-WRITING = frozenset({"store", "atomic_rmw", "atomic_cas"})
+READING = frozenset({"load", "descriptor_load", *ATOMICS})
+WRITING = frozenset({"store", "descriptor_store", "tma_store", "atomic_rmw", "atomic_cas"})
 
 
 def arguments_of(
@@ -94,4 +100,6 @@ def _add(values: Iterable[Value], reached: Roots, roots: dict[Value, Roots]) -> 
 def _is_pointer(value: Value) -> bool:
     if isinstance(value.type, TokenType | MbarrierType):
         return False
+    if isinstance(value.type, DescriptorType):
+        return True
     return isinstance(element_type(value.type), PointerType)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.abi.dtypes import DType
 from tilewright.errors import KernelTypeError
 from tilewright.language.types import constexpr
-from tilewright_compiler.frontend.builtins import python, registry
+from tilewright_compiler.frontend.builtins import descriptor, python, registry
 from tilewright_compiler.frontend.builtins import types as tile_methods
 from tilewright_compiler.frontend.infer_types import dtype_name
 from tilewright_compiler.frontend.kernel_calls import Keywords, Positional, call_kernel
@@ -15,6 +15,7 @@ from tilewright_compiler.frontend.operands import (
     KernelReference,
     MethodReference,
     Operand,
+    TensorDescriptor,
     describe,
 )
 from tilewright_compiler.frontend.scope import Scope
@@ -29,6 +30,9 @@ def call(scope: Scope, callee: Operand, positional: Positional, keywords: Keywor
             if function in python.IMPLEMENTATIONS:
                 return python.call(scope, function, name, positional, keywords)
             return registry.call(scope, function, name, positional, keywords)
+        case MethodReference(name=name, receiver=TensorDescriptor() as receiver):
+            of_block = descriptor.METHODS[name]
+            return registry.call(scope, of_block, f"d.{name}", (receiver, *positional), keywords)
         case MethodReference(name=name, receiver=receiver):
             return tile_methods.call_method(scope, name, receiver, positional, keywords)
         case KernelReference(kernel=kernel):

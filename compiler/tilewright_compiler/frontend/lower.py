@@ -26,6 +26,7 @@ from tilewright_compiler.frontend.operands import (
     Constant,
     KernelReference,
     Operand,
+    TensorDescriptor,
     TupleOperand,
     describe,
     flatten,
@@ -181,6 +182,8 @@ def _with_structure(operand: Operand) -> tuple[Operand | str, ...]:
     """Return the leaves with brackets, so that ((a, b), c) and (a, (b, c)) have different keys."""
     if isinstance(operand, BlockPointer):
         return (f"window {operand.block}", *operand.items)
+    if isinstance(operand, TensorDescriptor):
+        return (f"descriptor {operand.block}", *operand.items)
     if not isinstance(operand, TupleOperand):
         return (operand,)
     return ("(", *(leaf for item in operand.items for leaf in _with_structure(item)), ")")

@@ -16,6 +16,7 @@ from tilewright.language import captures
 from tilewright.language.kernel import Kernel
 from tilewright.language.registry import is_builtin, is_function
 from tilewright.language.types import constexpr
+from tilewright_compiler.frontend.builtins import descriptor
 from tilewright_compiler.frontend.builtins import types as tile_attributes
 from tilewright_compiler.frontend.operands import (
     Constant,
@@ -24,6 +25,7 @@ from tilewright_compiler.frontend.operands import (
     MethodReference,
     Namespace,
     Operand,
+    TensorDescriptor,
     describe,
 )
 from tilewright_compiler.frontend.scope import Scope
@@ -61,6 +63,8 @@ def attribute(scope: Scope, operand: Operand, name: str) -> Operand:
             return _operand(captures.attribute_of(module, name), f"{module.__name__}.{name}")
         case Value():
             return tile_attributes.attribute(scope, operand, name)
+        case TensorDescriptor():
+            return descriptor.attribute(scope, operand, name)
         case Constant(value=DType() as dtype) if name in _DTYPE_ATTRIBUTES:
             return Constant(getattr(dtype, name))
         case Constant(value=DType() as dtype) if name in _DTYPE_WORDS:

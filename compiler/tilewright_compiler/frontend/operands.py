@@ -48,6 +48,19 @@ class BlockPointer:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorDescriptor:
+    """An array seen by blocks: base, sizes, and strides but the last, which is 1.
+
+    The items are run-time values; `block` is the blocks' shape. `made` is the descriptor in the IR
+    where it is known; one that control flow joins, or that a kernel is given, is made at its use.
+    """
+
+    items: tuple[Operand, ...]
+    block: tuple[int, ...]
+    made: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class KernelReference:
     """A kernel named inside a kernel: called, it becomes a function of the module."""
 
@@ -87,6 +100,7 @@ Operand = (
     | Constant
     | TupleOperand
     | BlockPointer
+    | TensorDescriptor
     | KernelReference
     | FunctionReference
     | MethodReference
@@ -95,6 +109,8 @@ Operand = (
 )
 
 NONE = Constant(None)
+
+_NESTED = TupleOperand | BlockPointer | TensorDescriptor
 
 
 def is_number(operand: Operand) -> bool:
@@ -112,6 +128,8 @@ def is_same(left: Operand, right: Operand) -> bool:
             return len(a) == len(b) and all(is_same(x, y) for x, y in zip(a, b, strict=True))
         case BlockPointer(items=a, block=x), BlockPointer(items=b, block=y):
             return x == y and all(is_same(left, right) for left, right in zip(a, b, strict=True))
+        case TensorDescriptor(made=a), TensorDescriptor(made=b):
+            return left is right or (a is not None and a is b)
         case KernelReference(kernel=a), KernelReference(kernel=b):
             return a is b
         case FunctionReference(function=a), FunctionReference(function=b):
@@ -125,8 +143,8 @@ def is_same(left: Operand, right: Operand) -> bool:
 
 
 def flatten(operand: Operand) -> Iterator[Operand]:
-    """Yield the leaves of nested tuples and block pointers from left to right."""
-    if isinstance(operand, TupleOperand | BlockPointer):
+    """Yield the leaves of nested tuples, block pointers and descriptors from left to right."""
+    if isinstance(operand, _NESTED):
         for item in operand.items:
             yield from flatten(item)
     else:
@@ -140,6 +158,9 @@ def rebuild(template: Operand, leaves: Iterator[Operand]) -> Operand:
     if isinstance(template, BlockPointer):
         items = tuple(rebuild(item, leaves) for item in template.items)
         return BlockPointer(items, template.block)
+    if isinstance(template, TensorDescriptor):
+        items = tuple(rebuild(item, leaves) for item in template.items)
+        return TensorDescriptor(items, template.block)
     return next(leaves)
 
 
@@ -151,8 +172,9 @@ def have_same_structure(left: Operand, right: Operand) -> bool:
         )
     if isinstance(left, BlockPointer) and isinstance(right, BlockPointer):
         return left.block == right.block
-    nested = TupleOperand | BlockPointer
-    return not isinstance(left, nested) and not isinstance(right, nested)
+    if isinstance(left, TensorDescriptor) and isinstance(right, TensorDescriptor):
+        return left.block == right.block
+    return not isinstance(left, _NESTED) and not isinstance(right, _NESTED)
 
 
 def describe_type(type_: Type) -> str:
@@ -184,6 +206,10 @@ def describe(operand: Operand) -> str:
             return f"block pointer [{', '.join(map(str, block))}] to {dtype}"
         case BlockPointer(block=block):
             return f"block pointer [{', '.join(map(str, block))}]"
+        case TensorDescriptor(items=[Value(type=PointerType(dtype=dtype)), *_], block=block):
+            return f"tensor descriptor [{', '.join(map(str, block))}] of {dtype}"
+        case TensorDescriptor(block=block):
+            return f"tensor descriptor [{', '.join(map(str, block))}]"
         case KernelReference(kernel=kernel):
             return f"kernel `{kernel.name}`"
         case FunctionReference(name=name):

@@ -8,6 +8,7 @@ from tilewright_compiler.ir.core import Module
 from tilewright_compiler.passes.assign_layouts import assign_layouts
 from tilewright_compiler.passes.dce import dce
 from tilewright_compiler.passes.legalize_dot import legalize_dot
+from tilewright_compiler.passes.lower_descriptors import lower_descriptors
 from tilewright_compiler.schedule.allocate_shared import allocate_shared
 from tilewright_compiler.schedule.insert_barriers import insert_barriers
 from tilewright_compiler.schedule.multistage import most_stages, multistage
@@ -23,7 +24,8 @@ def schedule_module(module: Module, *, shared_limit: int = BASELINE_SHARED_BYTES
     other, and the module has `shared_bytes`. Where the stages asked for do not fit `shared_limit`
     bytes, it has `num_stages`: how many did. Raises KernelValueError if not even one fits.
     """
-    scheduled = insert_barriers(_fit(assign_layouts(legalize_dot(module)), shared_limit))
+    laid_out = assign_layouts(legalize_dot(lower_descriptors(module)))
+    scheduled = insert_barriers(_fit(laid_out, shared_limit))
     verify_scheduled(scheduled)
     return scheduled
 

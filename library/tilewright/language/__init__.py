@@ -19,6 +19,12 @@ from tilewright.language.autotune import autotune, heuristics
 from tilewright.language.block_pointers import advance, make_block_ptr
 from tilewright.language.choices import Config
 from tilewright.language.debug import debug_barrier, device_assert, static_print
+from tilewright.language.descriptor import (
+    TensorDescriptor,
+    load_tensor_descriptor,
+    make_tensor_descriptor,
+    store_tensor_descriptor,
+)
 from tilewright.language.dot import dot
 from tilewright.language.hints import assume, max_constancy, max_contiguous, multiple_of
 from tilewright.language.indexing import gather, histogram
@@ -131,6 +137,7 @@ __all__ = [
     "Config",
     "Kernel",
     "KernelParameter",
+    "TensorDescriptor",
     "Tile",
     "abs",
     "advance",
@@ -195,10 +202,12 @@ __all__ = [
     "kernel",
     "libdevice",
     "load",
+    "load_tensor_descriptor",
     "log",
     "log1p",
     "log2",
     "make_block_ptr",
+    "make_tensor_descriptor",
     "max",
     "max_constancy",
     "max_contiguous",
@@ -235,6 +244,7 @@ __all__ = [
     "static_print",
     "static_range",
     "store",
+    "store_tensor_descriptor",
     "sum",
     "swizzle2d",
     "tanh",

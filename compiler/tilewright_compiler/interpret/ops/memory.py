@@ -12,10 +12,11 @@ from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.types import element_dtype
 
 
-def _access(operation: Operation, batch: Batch) -> Access:
+def access_of(operation: Operation, batch: Batch, *, verb: str) -> Access:
+    """Return what a message about an access says."""
     here = () if operation.location is None else (operation.location,)
     return Access(
-        verb=operation.name,
+        verb=verb,
         dtype=element_dtype(operation.operands[0].type),
         kernel=batch.kernel,
         locations=(*here, *batch.callers),
@@ -37,13 +38,13 @@ def _address(_operation: Operation, operands: Operands, _batch: Batch) -> Array:
 def _load(operation: Operation, operands: Operands, batch: Batch) -> Array:
     pointer, mask, other, *_ = (*operands, None, None)
     assert pointer is not None
-    return batch.memory.load(pointer, mask, other, access=_access(operation, batch))
+    return batch.memory.load(pointer, mask, other, access=access_of(operation, batch, verb="load"))
 
 
 def _store(operation: Operation, operands: Operands, batch: Batch) -> None:
     pointer, value, *rest = operands
     mask = rest[0] if rest else None
-    batch.memory.store(pointer, value, mask, access=_access(operation, batch))
+    batch.memory.store(pointer, value, mask, access=access_of(operation, batch, verb="store"))
 
 
 COMPUTE: dict[str, Compute] = {

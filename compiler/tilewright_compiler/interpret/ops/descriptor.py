@@ -1,0 +1,65 @@
+"""Tensor descriptors: rows of base, sizes and strides, turned into addresses at each access."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright_compiler.interpret.batch import Batch
+from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.ops.form import Compute, Operands
+from tilewright_compiler.interpret.ops.memory import access_of
+from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.ir.types import DescriptorType
+
+
+def _make(_operation: Operation, operands: Operands, _batch: Batch) -> Array:
+    numbers = (operand.astype(np.int64) for operand in operands)
+    result: Array = np.stack(np.broadcast_arrays(*numbers), axis=-1)
+    return result
+
+
+def _load(operation: Operation, operands: Operands, batch: Batch) -> Array:
+    descriptor, *offsets = operands
+    pointer, mask = _addresses(operation, descriptor, offsets)
+    access = access_of(operation, batch, verb="load")
+    return batch.memory.load(pointer, mask, None, access=access)
+
+
+def _store(operation: Operation, operands: Operands, batch: Batch) -> None:
+    descriptor, value, *offsets = operands
+    pointer, mask = _addresses(operation, descriptor, offsets)
+    access = access_of(operation, batch, verb="store")
+    batch.memory.store(pointer, value, mask, access=access)
+
+
+def _addresses(
+    operation: Operation, descriptor: Array, offsets: list[Array]
+) -> tuple[Array, Array]:
+    """Return the addresses of a block's elements, and which lie inside the tensor."""
+    type_ = operation.operands[0].type
+    assert isinstance(type_, DescriptorType), "the verifier checks types"
+    rank = len(type_.block)
+
+    def spread(number: Array) -> Array:
+        return number.reshape(-1, *(1,) * rank)
+
+    pointer = spread(descriptor[..., 0])
+    mask: Array = np.ones((1,) * (rank + 1), bool)
+    for axis, (extent, offset) in enumerate(zip(type_.block, offsets, strict=True)):
+        lanes = np.arange(extent).reshape(1, *(-1 if a == axis else 1 for a in range(rank)))
+        index = spread(offset.astype(np.int64)) + lanes
+        size = spread(descriptor[..., 1 + axis])
+        stride: Array | int = 1
+        if axis < rank - 1:
+            stride = spread(descriptor[..., 1 + rank + axis])
+        pointer = pointer + index * stride * type_.dtype.size_bytes
+        mask = mask & (index >= 0) & (index < size)
+    shape = np.broadcast_shapes(pointer.shape, mask.shape)
+    return np.broadcast_to(pointer, shape), np.broadcast_to(mask, shape)
+
+
+COMPUTE: dict[str, Compute] = {
+    "make_descriptor": _make,
+    "descriptor_load": _load,
+    "descriptor_store": _store,
+}

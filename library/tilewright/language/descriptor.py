@@ -1,0 +1,92 @@
+"""Tensor descriptors: an array in memory that is read and written by blocks, wherever they lie.
+
+What lies outside the array reads as zero and is not written, so a kernel needs no masks, and
+hardware that copies blocks by itself may do so. A descriptor is a value of the kernel like a block
+pointer, but has no place of its own: each load and store says where.
+"""
+
+# ruff: noqa: ARG001  # signatures without behaviour: only the compiler reads the arguments
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from tilewright.errors import OutsideKernelError
+from tilewright.language.registry import operation, outside_kernel
+from tilewright.language.types import Operand, Tile, constexpr
+
+if TYPE_CHECKING:
+    from tilewright.abi.dtypes import DType
+
+__all__ = [
+    "TensorDescriptor",
+    "load_tensor_descriptor",
+    "make_tensor_descriptor",
+    "store_tensor_descriptor",
+]
+
+_Scalars = tuple[Operand, ...] | list[Operand]
+_Numbers = tuple[int | constexpr, ...] | list[int | constexpr]
+
+
+class TensorDescriptor:
+    """An array seen by blocks, made by `make_tensor_descriptor`.
+
+    - `d.load([i, j])`, `d.store([i, j], value)`: `load_tensor_descriptor` and
+      `store_tensor_descriptor`;
+    - `d.dtype`, `d.block_shape`: known at compile time; `d.shape`, `d.strides`: as given, in i64.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        dtype: DType
+        block_shape: tuple[int, ...]
+        shape: tuple[Tile, ...]
+        strides: tuple[Tile, ...]
+
+        def load(self, offsets: _Scalars) -> Tile: ...
+        def store(self, offsets: _Scalars, value: Operand) -> None: ...
+
+    def __new__(cls) -> NoReturn:
+        """Raise OutsideKernelError."""
+        msg = "a TensorDescriptor exists only inside a kernel; tl.make_tensor_descriptor gives one"
+        raise OutsideKernelError(msg)
+
+
+@operation
+def make_tensor_descriptor(
+    base: Tile,
+    shape: _Scalars,
+    strides: _Scalars,
+    block_shape: _Numbers,
+    padding_option: str | constexpr = "zero",
+) -> TensorDescriptor:
+    """Return a descriptor of the array at `base`, to be read and written by `block_shape` blocks.
+
+    `shape` and `strides` are one integer an axis, up to five axes, in elements, computed in 64
+    bits; the last stride is the number 1. `block_shape` is known at compile time. Reads outside the
+    array give 0, the only `padding_option`.
+
+    A GPU that copies blocks by itself does so where base and strides are multiples of 16 bytes and
+    the descriptor is made of the kernel's arguments; otherwise, and on others, the same kernel
+    computes addresses.
+    """
+    outside_kernel(make_tensor_descriptor)
+
+
+@operation
+def load_tensor_descriptor(desc: TensorDescriptor, offsets: _Scalars) -> Tile:
+    """Return the block of `desc` whose first element is at `offsets`, one integer an axis.
+
+    Offsets may be negative. Elements outside the array are 0.
+    """
+    outside_kernel(load_tensor_descriptor)
+
+
+@operation
+def store_tensor_descriptor(desc: TensorDescriptor, offsets: _Scalars, value: Operand) -> None:
+    """Write `value`, cast to the element type, as the block of `desc` at `offsets`.
+
+    `value` broadcasts to the block. Elements outside the array are not written.
+    """
+    outside_kernel(store_tensor_descriptor)
