@@ -39,8 +39,9 @@ class EntryParameters:
 class KernelEmitter:
     """What the emitters of all operation families share.
 
-    `num_threads` are the threads that share the program's tiles, `arrivals` those that a ring of
-    mbarriers waits for. `is_producer` says that what is written runs in one thread of another warp.
+    `num_threads` are the threads that share the program's tiles, `arrivals` what a ring of mbarriers
+    waits for. `is_hopper` says that the text is for sm_90a, `is_producer` that what is written runs
+    in one thread of another warp.
     """
 
     text: FunctionText
@@ -50,6 +51,7 @@ class KernelEmitter:
     prefix_masks: PrefixMasks
     parameters: EntryParameters
     num_threads: int
+    is_hopper: bool
     fragments: dict[Value, Fragment] = field(default_factory=dict)
     arrivals: dict[Value, int] = field(default_factory=dict)
     is_producer: bool = False

@@ -68,6 +68,7 @@ def emit_module(module: Module) -> MlirText:
         PrefixMasks(module, axis_info),
         _entry_parameters(module, added),
         num_threads=NUM_LANES * signature.num_warps,
+        is_hopper=producer_warps > 0,
     )
     parameters = ", ".join([*_emit_parameters(emitter, module), *map(_added_parameter, added)])
     _emit_block(emitter, kernel.body)
