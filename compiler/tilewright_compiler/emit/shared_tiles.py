@@ -95,7 +95,7 @@ def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
     size_bytes, fragment = tile.dtype.size_bytes, emitter.fragment(source)
     base = emitter.scalar(target)
     matrices = None
-    if emitter.is_hopper:
+    if emitter.form.is_hopper:
         matrices = plan_matrix_load(layout, tile.layout, size_bytes=size_bytes)
     if matrices is None:
         plan = plan_shared_access(layout, tile.layout, size_bytes=size_bytes)
