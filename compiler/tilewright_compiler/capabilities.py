@@ -46,6 +46,10 @@ class TargetCapabilities:
 # sm_80).
 BASELINE = PtxFlavor(Target(8, 0), (7, 0))
 
+# The text of Hopper's own schedule: wgmma and setmaxnreg are of sm_90a alone. 8.4 is the lowest
+# version that this LLVM writes for all of it.
+HOPPER = PtxFlavor(Target(9, 0, "a"), (8, 4))
+
 TARGETS: Mapping[Target, TargetCapabilities] = MappingProxyType(
     {
         row.target: row

@@ -35,11 +35,19 @@ class EntryParameters:
     grid: Mapping[int, str]
 
 
+@dataclass(frozen=True, slots=True)
+class KernelForm:
+    """What holds of a whole kernel: its text is for sm_90a; lanes read tiles in shared memory."""
+
+    is_hopper: bool
+    has_lanes_that_read: bool
+
+
 @dataclass(slots=True)
 class KernelEmitter:
     """What the emitters of all operation families share.
 
-    `num_threads` are the threads that share the program's tiles, `arrivals` those that a ring of
+    `num_threads` are the threads that share the program's tiles, `arrivals` what a ring of
     mbarriers waits for. `is_producer` says that what is written runs in one thread of another warp.
     `contracts` says whether a product may become part of the addition that follows it.
     """
@@ -51,6 +59,7 @@ class KernelEmitter:
     prefix_masks: PrefixMasks
     parameters: EntryParameters
     num_threads: int
+    form: KernelForm
     fragments: dict[Value, Fragment] = field(default_factory=dict)
     arrivals: dict[Value, int] = field(default_factory=dict)
     is_producer: bool = False

@@ -70,8 +70,10 @@ def _emit_arrive(emitter: KernelEmitter, operation: Operation) -> None:
     if emitter.is_producer:
         text.assembly(_ARRIVE, [operand])
         return
-    # What the other lanes did comes before the arrival of their first.
-    text.line(f"nvvm.bar.warp.sync {text.i32(-1)} : i32")
+    # What the other lanes read comes before the arrival of their first. Where all that reads is
+    # `wgmma`, they have met when they waited for it.
+    if emitter.form.has_lanes_that_read:
+        text.line(f"nvvm.bar.warp.sync {text.i32(-1)} : i32")
     is_first = emitter.threads.is_representative(free_lane=NUM_LANES - 1, free_warp=0)
     text.line(f"scf.if {is_first} {{")
     with text.nested():

@@ -40,13 +40,15 @@ from tilewright_compiler.emit import (
     tma,
 )
 from tilewright_compiler.emit.indices import ThreadIndices
-from tilewright_compiler.emit.kernel import Emit, EntryParameters, KernelEmitter
+from tilewright_compiler.emit.kernel import Emit, EntryParameters, KernelEmitter, KernelForm
 from tilewright_compiler.emit.shared import SharedMemory
 from tilewright_compiler.emit.shared_access import SYMBOL
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import POINTER, dtype_text, memory_dtype
-from tilewright_compiler.ir.core import Block, Module
+from tilewright_compiler.ir.core import Block, Module, Operation
 from tilewright_compiler.ir.stages import MlirText
+from tilewright_compiler.ir.types import SharedType
+from tilewright_compiler.layout.atoms import ATOMS
 from tilewright_compiler.layout.linear import NUM_LANES
 
 SHARED_ALIGNMENT = 128
@@ -75,6 +77,10 @@ def emit_module(module: Module) -> MlirText:
         PrefixMasks(module, axis_info),
         _entry_parameters(module, added),
         num_threads=NUM_LANES * signature.num_warps,
+        form=KernelForm(
+            is_hopper=producer_warps > 0,
+            has_lanes_that_read=any(map(_reads_shared, kernel.body.walk())),
+        ),
     )
     parameters = ", ".join([*_emit_parameters(emitter, module), *map(_added_parameter, added)])
     _emit_block(emitter, kernel.body)
@@ -103,6 +109,14 @@ def emit_module(module: Module) -> MlirText:
         signature=signature,
         location=kernel.location,
     )
+
+
+def _reads_shared(operation: Operation) -> bool:
+    """Whether the lanes of a warp read a tile in shared memory, each its part."""
+    if operation.name != "dot":
+        return operation.name == "shared_load"
+    in_shared = any(isinstance(value.type, SharedType) for value in operation.operands)
+    return in_shared and not ATOMS[operation.attributes["atom"]].is_wgmma
 
 
 def _emit_block(emitter: KernelEmitter, block: Block) -> None:

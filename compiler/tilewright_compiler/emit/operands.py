@@ -182,7 +182,7 @@ def operand(emitter: KernelEmitter, value: Value, layout: LinearLayout, steps: S
 def register_operand(
     emitter: KernelEmitter, value: Value, layout: LinearLayout, steps: Steps
 ) -> RegisterOperand:
-    """Return an operand that is in registers; raises InternalCompilerError if laid out otherwise."""
+    """Return an operand in registers; raises InternalCompilerError if its layout is another."""
     if layout_of(value.type) != layout:
         msg = f"operand {value.type} of a dot that takes {layout}: the schedule must convert it"
         raise InternalCompilerError(msg)

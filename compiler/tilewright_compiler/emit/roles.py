@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tilewright_compiler.emit.control import EmitBlock
-from tilewright_compiler.emit.kernel import Emit, KernelEmitter
+from tilewright_compiler.emit.kernel import Emit, KernelEmitter, layout_of
 from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.layout.convert import part_registers
 from tilewright_compiler.layout.linear import NUM_LANES
 
 
@@ -30,6 +31,7 @@ def emitters(emit_block: EmitBlock) -> Mapping[str, Emit]:
             "cta_index": _emit_cta_index,
             "num_ctas": _emit_num_ctas,
             "grid_extent": _emit_grid_extent,
+            "tile_part": _emit_part,
         }
     )
 
@@ -76,3 +78,15 @@ def _emit_special_register(emitter: KernelEmitter, operation: Operation, name: s
 
 def _emit_grid_extent(emitter: KernelEmitter, operation: Operation) -> None:
     emitter.define(operation.result, [emitter.parameters.grid[operation.attributes["axis"]]])
+
+
+def _emit_part(emitter: KernelEmitter, operation: Operation) -> None:
+    (source,) = operation.operands
+    fragment = emitter.fragment(source)
+    registers = part_registers(
+        layout_of(source.type),
+        layout_of(operation.result.type),
+        axis=operation.attributes["axis"],
+        start=operation.attributes["start"],
+    )
+    emitter.define(operation.result, [fragment[register] for register in registers])

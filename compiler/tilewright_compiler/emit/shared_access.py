@@ -8,7 +8,7 @@ a loop over a ring is left with one addition for each of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright_compiler.emit.indices import ThreadIndices, add_or_xor
@@ -171,6 +171,26 @@ def load_matrices(
         for index, registers in enumerate(group.words):
             words[registers] = loaded if count == 1 else extract(text, loaded, index, type_)
     return words
+
+
+def store_matrices(
+    text: FunctionText,
+    addresses: ThreadAddresses,
+    plan: MatrixLoad,
+    words: Mapping[tuple[int, ...], str],
+    *,
+    size_bytes: int,
+) -> None:
+    """Write with `stmatrix` the i32 of each word's registers to where `ldmatrix` would find it."""
+    count = plan.matrices
+    layout = "col" if plan.is_transposed else "row"
+    for group in plan.groups:
+        names = ", ".join(words[registers] for registers in group.words)
+        text.line(
+            f"nvvm.stmatrix {addresses.at(group.offset * size_bytes)}, {names} "
+            f"{{layout = #nvvm.mma_layout<{layout}>, {_MATRIX_FORM}}} : "
+            f"{SHARED_POINTER}{', i32' * count}"
+        )
 
 
 def _memory_form(element: ElementType) -> tuple[int, str]:

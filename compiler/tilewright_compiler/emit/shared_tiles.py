@@ -17,6 +17,7 @@ from tilewright_compiler.emit.shared_access import (
     load_registers,
     moved,
     store_fragment,
+    store_matrices,
     symbol_address,
 )
 from tilewright_compiler.emit.words import Words
@@ -90,14 +91,25 @@ def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
 
 def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
     source, target = operation.operands
-    tile = shared_type(target.type)
-    size_bytes = tile.dtype.size_bytes
-    plan = plan_shared_access(layout_of(source.type), tile.layout, size_bytes=size_bytes)
-    addresses = ThreadAddresses.of(
-        emitter.text, emitter.threads, emitter.scalar(target), plan, size_bytes
-    )
-    fragment = emitter.fragment(source)
-    store_fragment(emitter.text, addresses, plan, fragment, ScalarType(tile.dtype))
+    text, tile, layout = emitter.text, shared_type(target.type), layout_of(source.type)
+    size_bytes, fragment = tile.dtype.size_bytes, emitter.fragment(source)
+    base = emitter.scalar(target)
+    matrices = None
+    if emitter.form.is_hopper:
+        matrices = plan_matrix_load(layout, tile.layout, size_bytes=size_bytes)
+    if matrices is None:
+        plan = plan_shared_access(layout, tile.layout, size_bytes=size_bytes)
+        addresses = ThreadAddresses.of(text, emitter.threads, base, plan, size_bytes)
+        store_fragment(text, addresses, plan, fragment, ScalarType(tile.dtype))
+        return
+    addresses = ThreadAddresses.of(text, emitter.threads, base, matrices, size_bytes)
+    form = Words.of(tile.dtype, WORD_BYTES // size_bytes)
+    packed = {
+        registers: words.pack(text, form, [fragment[register] for register in registers])[0]
+        for group in matrices.groups
+        for registers in group.words
+    }
+    store_matrices(text, addresses, matrices, packed, size_bytes=size_bytes)
 
 
 def _emit_barrier(emitter: KernelEmitter, operation: Operation) -> None:

@@ -1,4 +1,4 @@
-"""Products by warpgroups: `wgmma`, asynchronous, with accumulators that never leave their registers.
+"""Products by warpgroups: `wgmma`, asynchronous, whose accumulators never leave their registers.
 
 A dot is one piece of inline PTX from its fence to its commit, and each accumulator is tied to the
 register that it comes in. So LLVM can put nothing between the fence and the instructions, and
@@ -11,7 +11,7 @@ constants of the layout (`layout.wgmma_operand`). Steps along k are immediates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.abi.dtypes import (
@@ -129,7 +129,10 @@ class _Operands:
 
 @dataclass(frozen=True, slots=True)
 class _SharedSide:
-    """An operand in shared memory: descriptors in a register of the PTX, from the address's unit."""
+    """An operand in shared memory: its descriptors take turns in a register of the PTX.
+
+    `address` is that of the tile in units of 16 bytes, an operand of the PTX.
+    """
 
     plan: WgmmaOperand
     register: str
@@ -137,6 +140,7 @@ class _SharedSide:
 
     @property
     def transposed(self) -> tuple[str, ...]:
+        """Return what the instruction takes for an operand that is not contiguous along k."""
         return ("0" if self.plan.is_k_major else "1",)
 
     def prepare(self, mn: int, k: int) -> list[str]:

@@ -21,7 +21,7 @@ from functools import lru_cache
 
 from tilewright.errors import InternalCompilerError
 from tilewright_compiler.layout import gf2
-from tilewright_compiler.layout.linear import LANE_BITS, LinearLayout
+from tilewright_compiler.layout.linear import LANE_BITS, LinearLayout, flatten
 from tilewright_compiler.layout.shared import SharedExchange, plan_exchange
 
 # Issue slots that a program loses at a barrier plus the latency of shared memory, against shuffles.
@@ -91,6 +91,19 @@ class ShuffleExchange:
 
 
 Conversion = Identity | RegisterMove | ShuffleExchange | SharedExchange
+
+
+def part_registers(source: LinearLayout, part: LinearLayout, *, axis: int, start: int) -> list[int]:
+    """Return the registers of `source` that are those of its block at `start` along `axis`."""
+    held = gf2.Elimination(source.register)
+    offset = flatten([start if a == axis else 0 for a in range(source.rank)], source.shape)
+    registers = []
+    for register in range(part.num_registers):
+        within = flatten(part.coordinates(register=register), source.shape)
+        selection = held.express(within ^ offset)
+        assert selection is not None, "threads hold registers of every block"
+        registers.append(selection)
+    return registers
 
 
 def plan_conversion(source: LinearLayout, target: LinearLayout, *, size_bytes: int) -> Conversion:

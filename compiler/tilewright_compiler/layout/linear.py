@@ -247,6 +247,22 @@ class LinearLayout:
         """Return the layout without registers that repeat other registers of the same thread."""
         return replace(self, register=gf2.independent(self.register))
 
+    def part(self, axis: int, extent: int) -> LinearLayout | None:
+        """Return the layout of a block of `extent` along `axis`, the same for each block.
+
+        None unless every thread holds registers of every block: no data moves.
+        """
+        register = [basis for basis in self.register if unflatten(basis, self.shape)[axis] < extent]
+        shape = (*self.shape[:axis], extent, *self.shape[axis + 1 :])
+        kept = (*register, *self.lane, *self.warp)
+        if any(unflatten(basis, self.shape)[axis] >= extent for basis in kept):
+            return None
+
+        def move(basis: int) -> int:
+            return flatten(unflatten(basis, self.shape), shape)
+
+        return replace(self, register=tuple(register))._map(shape, move)
+
     def is_separable(self, axis: int) -> bool:
         """Whether each basis lies wholly along `axis` or wholly across it, as a reduction needs."""
         for basis in self.bases:

@@ -14,6 +14,8 @@ schedule replaces it by a ring before emission |
 on the mbarrier |
 | tma_store | descriptor, shared tile, coordinates | a block on its way to global memory |
 | tma_store_wait | | attribute pending: stores of this thread that may still read shared memory |
+| tile_part | tile -> tile | attributes axis, start: the block from `start` on along `axis`, as \
+long as the result, a multiple of which `start` is; each thread has its own registers of it |
 | async_fence | | what this thread wrote to shared memory is visible to bulk copies and wgmma |
 | dot_wait | accumulators -> the same | attribute pending: groups of dots that may still run |
 | roles | | regions producer, consumer; attributes producer_registers, consumer_registers |
@@ -31,6 +33,8 @@ that names it, and is its own accumulator's registers until then. Each dot is a 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.abi.dtypes import int32, int64
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.ops.spec import Effect, OperationSpec
@@ -39,6 +43,7 @@ from tilewright_compiler.ir.types import (
     MbarrierType,
     ScalarType,
     SharedType,
+    TileType,
     Type,
 )
 
@@ -104,6 +109,24 @@ def _verify_dot_wait(operation: Operation) -> str | None:
     return None if same else "results are the operands"
 
 
+def _verify_part(operation: Operation) -> str | None:
+    source, result = operation.operands[0].type, operation.result.type
+    if not isinstance(source, TileType) or not isinstance(result, TileType):
+        return f"takes a part of a tile, got {source} -> {result}"
+    axis, start = operation.attributes["axis"], operation.attributes["start"]
+    if not 0 <= axis < len(source.shape) or len(result.shape) != len(source.shape):
+        return f"axis {axis} is none of {source}, or {result} has another rank"
+    extent = result.shape[axis]
+    expected = (*source.shape[:axis], extent, *source.shape[axis + 1 :])
+    layout = None if source.layout is None else source.layout.part(axis, extent)
+    if result != replace(source, shape=expected, layout=layout):
+        return f"the result is {replace(source, shape=expected, layout=layout)}"
+    if (source.layout is None) != (layout is None):
+        return f"threads do not hold blocks of {extent} along axis {axis} of {source}"
+    good = start % extent == 0 and 0 <= start < source.shape[axis]
+    return None if good else f"start {start} is no multiple of {extent} within {source}"
+
+
 def _verify_index(operation: Operation) -> str | None:
     return None if operation.result.type == _I32 else "gives i32"
 
@@ -133,6 +156,7 @@ SPECS = (
     OperationSpec("tma_load", (4, _MANY), (), Effect.WRITE, results=0, verify=_verify_tma_load),
     OperationSpec("tma_store", (3, _MANY), (), Effect.WRITE, results=0, verify=_verify_tma_store),
     OperationSpec("tma_store_wait", (0, 0), ("pending",), Effect.WRITE, results=0),
+    OperationSpec("tile_part", (1, 1), ("axis", "start"), verify=_verify_part),
     OperationSpec("async_fence", (0, 0), (), Effect.WRITE, results=0),
     OperationSpec(
         "dot_wait", (1, _MANY), ("pending",), Effect.WRITE, results=None, verify=_verify_dot_wait
