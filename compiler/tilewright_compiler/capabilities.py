@@ -50,6 +50,9 @@ BASELINE = PtxFlavor(Target(8, 0), (7, 0))
 # version that this LLVM writes for all of it.
 HOPPER = PtxFlavor(Target(9, 0, "a"), (8, 4))
 
+# Targets for which the compiler has a schedule of their own, each with its text.
+OWN_TEXTS: Mapping[Target, PtxFlavor] = MappingProxyType({HOPPER.target: HOPPER})
+
 TARGETS: Mapping[Target, TargetCapabilities] = MappingProxyType(
     {
         row.target: row

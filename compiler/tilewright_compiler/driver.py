@@ -17,7 +17,7 @@ from tilewright.abi.target import Target
 from tilewright.errors import ArgumentError, InternalCompilerError, TilewrightError
 from tilewright.language.kernel import Kernel
 from tilewright_compiler.backend.ptxas import disassemble
-from tilewright_compiler.capabilities import BASELINE, TARGETS
+from tilewright_compiler.capabilities import BASELINE, OWN_TEXTS, TARGETS
 from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.interpret import tile
 from tilewright_compiler.ir.core import Module
@@ -79,7 +79,11 @@ def show(
     targets: Sequence[Target] = tuple(TARGETS),
     options: CompileOptions = DEFAULT,
 ) -> str:
-    """Return the text of a stage of STAGES; `targets` are for sass (the first) and resources."""
+    """Return the text of a stage of STAGES.
+
+    If there is one target, stages from `scheduled` on are in its own schedule where it has one.
+    `sass` is of the first target, `resources` of all.
+    """
     if stage not in STAGES:
         msg = f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}"
         raise ArgumentError(msg)
@@ -88,16 +92,19 @@ def show(
     with _border(kernel, signature):
         snapshots = Snapshots()
         if stage in _EARLY_STAGES:
-            schedule_signature(kernel, signature, snapshots=snapshots)
+            target = targets[0] if len(targets) == 1 else None
+            schedule_signature(kernel, signature, snapshots=snapshots, target=target)
             return snapshots.text(stage)
-        wanted = {"ptx": (), "sass": tuple(targets[:1])}.get(stage, tuple(targets))
+        has_own = len(targets) == 1 and targets[0] in OWN_TEXTS
+        few = {"ptx": tuple(targets) if has_own else (), "sass": tuple(targets[:1])}
+        wanted = few.get(stage, tuple(targets))
         compiled = compile_signature(
             kernel, signature, targets=wanted, options=options, snapshots=snapshots
         )
     if stage == "ptx":
-        return compiled.ptx
+        return compiled.own_ptx.get(targets[0], compiled.ptx) if has_own else compiled.ptx
     if stage == "sass":
-        return disassemble(compiled.cubins[str(wanted[0])].data)
+        return disassemble(next(iter(compiled.cubins.values())).data)
     return _resources(compiled)
 
 
@@ -109,10 +116,10 @@ def _resources(compiled: CompiledKernel) -> str:
         f"entry {abi.entry}, {abi.num_threads} threads, {abi.shared_bytes} bytes of shared memory, "
         f"writes {', '.join(abi.writes) or 'nothing'}, PTX {BASELINE.target}",
         "",
-        f"{'target':<10}{'registers':>10}{'spills':>8}{'stack':>7}{'bytes':>8}",
+        f"{'target':<12}{'registers':>10}{'spills':>8}{'stack':>7}{'bytes':>8}",
     ]
     lines += [
-        f"{name:<10}{cubin.registers:>10}{cubin.spill_bytes:>8}{cubin.stack_bytes:>7}"
+        f"{name:<12}{cubin.registers:>10}{cubin.spill_bytes:>8}{cubin.stack_bytes:>7}"
         f"{len(cubin.data):>8}"
         for name, cubin in compiled.cubins.items()
     ]

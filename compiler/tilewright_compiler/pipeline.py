@@ -1,5 +1,9 @@
 """A kernel and a signature to PTX and cubins: the whole way on one page.
 
+There is one text for all targets. A target with a schedule of its own, where a kernel fits that,
+gets a second text and cubin, launched in a way of its own; the cubin of the common text serves
+where the launch's arguments do not suit it.
+
 Two content caches stand behind it. The frontend and the passes always run; what they give is the
 key of the PTX, and the PTX is the key of each cubin. So a change of the compiler that leaves a
 kernel's PTX the same assembles nothing.
@@ -10,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tilewright.abi.arguments import LaunchAbi, launch_abi
@@ -19,10 +23,11 @@ from tilewright.abi.target import Target
 from tilewright.errors import UnsupportedTargetError
 from tilewright.language.kernel import Kernel
 from tilewright_compiler.analysis.alias import written_arguments
+from tilewright_compiler.analysis.tensor_maps import added_parameters, launch_condition
 from tilewright_compiler.backend.cubin import check_cubin
 from tilewright_compiler.backend.ptx import lower_to_ptx, parse_ptx
 from tilewright_compiler.backend.ptxas import assemble
-from tilewright_compiler.capabilities import BASELINE, PtxFlavor, capabilities_of
+from tilewright_compiler.capabilities import BASELINE, OWN_TEXTS, PtxFlavor, capabilities_of
 from tilewright_compiler.emit.module import emit_module
 from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.ir.core import Module
@@ -31,6 +36,7 @@ from tilewright_compiler.ir.stages import Cubin, Ptx
 from tilewright_compiler.ir.verifier import verify
 from tilewright_compiler.options import DEFAULT, CompileOptions
 from tilewright_compiler.passes import optimize
+from tilewright_compiler.schedule.hopper import schedule_hopper
 from tilewright_compiler.schedule.plan import schedule_module
 from tilewright_compiler.snapshots import Phase, Snapshots
 from tilewright_compiler.toolchain import emitter_fingerprint, ptxas_id
@@ -50,7 +56,11 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """A kernel for one signature: how to launch it, its PTX, its cubins by target."""
+    """A kernel for one signature: how to launch it, its PTX, its cubins by their keys.
+
+    `own_ptx` is the text of each target that has a schedule of its own for this kernel; the cubin
+    made of it stands before that of the common text.
+    """
 
     name: str
     signature: KernelSignature
@@ -58,6 +68,7 @@ class CompiledKernel:
     ptx: str
     cubins: dict[str, Cubin]
     phases: tuple[Phase, ...] = ()
+    own_ptx: dict[Target, str] = field(default_factory=dict)
 
 
 def compile_signature(
@@ -75,25 +86,58 @@ def compile_signature(
     shared memory, InternalCompilerError for a fault of ours.
     """
     record = snapshots or Snapshots()
-    module = schedule_signature(kernel, signature, snapshots=record)
+    optimized = _optimized(kernel, signature, record)
+    module = _scheduled(optimized, None, record)
+    assert module is not None, "the common schedule takes every kernel"
+    _record(module, record)
     abi = _abi(module)
     for target in targets:
         _check_shared_memory(kernel, abi, target)
-    ptx = _ptx(module, options=options, store=store, record=record)
+    ptx = _ptx(module, BASELINE, options=options, store=store, record=record)
     record.record("ptx", lambda: ptx.text)
-    cubins = {
-        str(target): _cubin(ptx, target, options=options, store=store, record=record)
-        for target in targets
-    }
+    cubins: list[Cubin] = []
+    own_ptx: dict[Target, str] = {}
     for target in targets:
-        check_cubin(cubins[str(target)].data, target=target, abi=abi)
-    return CompiledKernel(kernel.qualified_name, signature, abi, ptx.text, cubins, record.phases)
+        own = _scheduled(optimized, target, record) if target in OWN_TEXTS else None
+        if own is not None:
+            text = _ptx(own, OWN_TEXTS[target], options=options, store=store, record=record)
+            own_ptx[target] = text.text
+            made = _cubin(text, target, options=options, store=store, record=record)
+            cubins.append(replace(made, abi=_abi(own)))
+        cubins.append(_cubin(ptx, target, options=options, store=store, record=record))
+    for cubin in cubins:
+        check_cubin(cubin.data, target=cubin.target, abi=cubin.abi or abi)
+    return CompiledKernel(
+        kernel.qualified_name,
+        signature,
+        abi,
+        ptx.text,
+        {cubin.key: cubin for cubin in cubins},
+        record.phases,
+        own_ptx,
+    )
 
 
 def schedule_signature(
-    kernel: Kernel, signature: KernelSignature, *, snapshots: Snapshots
+    kernel: Kernel,
+    signature: KernelSignature,
+    *,
+    snapshots: Snapshots,
+    target: Target | None = None,
 ) -> Module:
-    """Return the scheduled module of a kernel: the stages that run on every machine the same."""
+    """Return the scheduled module of a kernel: the stages that run on every machine the same.
+
+    It is the one for `target`, if that has a schedule of its own which the kernel fits.
+    """
+    optimized = _optimized(kernel, signature, snapshots)
+    scheduled = None if target is None else _scheduled(optimized, target, snapshots)
+    scheduled = scheduled or _scheduled(optimized, None, snapshots)
+    assert scheduled is not None, "the common schedule takes every kernel"
+    _record(scheduled, snapshots)
+    return scheduled
+
+
+def _optimized(kernel: Kernel, signature: KernelSignature, snapshots: Snapshots) -> Module:
     with snapshots.phase("frontend"):
         tile = lower_kernel(kernel, signature)
         verify(tile)
@@ -102,20 +146,37 @@ def schedule_signature(
         optimized = optimize(tile)
         verify(optimized)
     snapshots.record("optimized", lambda: print_module(optimized))
-    with snapshots.phase("schedule"):
-        scheduled = schedule_module(optimized)
-        verify(scheduled)
-    snapshots.record("scheduled", lambda: print_module(scheduled))
-    snapshots.record("mlir", lambda: emit_module(scheduled).text)
+    return optimized
+
+
+def _scheduled(optimized: Module, target: Target | None, record: Snapshots) -> Module | None:
+    """Return the module in a target's own schedule, None if it does not fit; None: the common."""
+    with record.phase("schedule" if target is None else f"schedule {target}"):
+        if target is None:
+            scheduled: Module | None = schedule_module(optimized)
+        else:
+            scheduled = schedule_hopper(optimized) if target in OWN_TEXTS else None
+        if scheduled is not None:
+            verify(scheduled)
     return scheduled
 
 
+def _record(module: Module, snapshots: Snapshots) -> None:
+    snapshots.record("scheduled", lambda: print_module(module))
+    snapshots.record("mlir", lambda: emit_module(module).text)
+
+
 def _abi(module: Module) -> LaunchAbi:
+    producer_warps: int = module.attributes.get("producer_warps", 0)
     return launch_abi(
         module.signature,
         entry=module.kernel.name,
         shared_bytes=module.attributes.get("shared_bytes", 0),
         writes=written_arguments(module),
+        added=added_parameters(module),
+        added_warps=producer_warps,
+        grid_kind="persistent" if producer_warps else "user",
+        tma_ok=launch_condition(module),
     )
 
 
@@ -129,8 +190,14 @@ def _check_shared_memory(kernel: Kernel, abi: LaunchAbi, target: Target) -> None
         raise UnsupportedTargetError(msg)
 
 
-def _ptx(module: Module, *, options: CompileOptions, store: Store | None, record: Snapshots) -> Ptx:
-    flavor: PtxFlavor = BASELINE
+def _ptx(
+    module: Module,
+    flavor: PtxFlavor,
+    *,
+    options: CompileOptions,
+    store: Store | None,
+    record: Snapshots,
+) -> Ptx:
     key = _key("ptx", print_module(module), emitter_fingerprint(), str(flavor), str(options))
     found = _get(store, key)
     if found is not None:

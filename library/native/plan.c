@@ -44,6 +44,8 @@ struct Plan {
     unsigned char writes[MAX_PARAMETERS];
     PyObject *name, *predicate_text;
     PyObject *keep_alive;  // the loaded code
+    PyObject *otherwise;   // callable(is_capturing) -> the plan where the predicate does not hold, or None
+    struct Plan *second;   // what it gave
 };
 
 PyTypeObject *tw_plan_type = NULL;
@@ -218,15 +220,15 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *arguments, PyObject *key
 {
     static char *names[] = {"name", "function", "device", "threads", "shared_bytes", "cluster",
                             "persistent_programs", "parameters", "writes", "predicate", "predicate_text",
-                            "keep_alive", NULL};
-    PyObject *name, *parameters, *writes, *predicate, *predicate_text, *keep_alive;
+                            "keep_alive", "otherwise", NULL};
+    PyObject *name, *parameters, *writes, *predicate, *predicate_text, *keep_alive, *otherwise = Py_None;
     unsigned long long function, persistent;
     int device;
     unsigned int threads, shared_bytes, cluster[3];
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "UKiII(III)KO!O!O!UO", names, &name, &function, &device,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "UKiII(III)KO!O!O!UO|O", names, &name, &function, &device,
                                      &threads, &shared_bytes, &cluster[0], &cluster[1], &cluster[2], &persistent,
                                      &PyTuple_Type, &parameters, &PyTuple_Type, &writes, &PyTuple_Type, &predicate,
-                                     &predicate_text, &keep_alive)) {
+                                     &predicate_text, &keep_alive, &otherwise)) {
         return NULL;
     }
     Py_ssize_t count = PyTuple_Size(parameters);
@@ -247,6 +249,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     self->name = Py_NewRef(name);
     self->predicate_text = Py_NewRef(predicate_text);
     self->keep_alive = Py_NewRef(keep_alive);
+    self->otherwise = Py_NewRef(otherwise);
     self->parameters = PyMem_Calloc((size_t)count + 1, sizeof(Parameter));
     if (self->parameters == NULL) {
         Py_DECREF(self);
@@ -302,6 +305,8 @@ static void plan_dealloc(PyObject *object)
     Py_XDECREF(self->name);
     Py_XDECREF(self->predicate_text);
     Py_XDECREF(self->keep_alive);
+    Py_XDECREF(self->otherwise);
+    Py_XDECREF((PyObject *)self->second);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
     Py_DECREF(type);
@@ -463,19 +468,43 @@ static int physical_grid(const Plan *plan, const uint64_t grid[3], CUlaunchConfi
     return 0;
 }
 
-static int check_predicate_and_writes(const Plan *plan, const Call *call, const uint64_t grid[3])
+// Give the plan that serves these arguments: the first, or where its predicate does not hold its second choice.
+static Plan *suited(Plan *plan, const Call *call, const uint64_t grid[3])
 {
-    if (plan->has_predicate) {
-        int64_t holds;
-        if (evaluate(&plan->predicate, call, grid, &holds) < 0) {
-            return -1;
+    int64_t holds = 1;
+    if (plan->has_predicate && evaluate(&plan->predicate, call, grid, &holds) < 0) {
+        return NULL;
+    }
+    if (holds) {
+        return plan;
+    }
+    if (plan->otherwise == Py_None) {
+        PyErr_Format(tw_launch_error, "%U: this kernel may only be launched when `%U`, and these arguments do not "
+                     "fulfil it", plan->name, plan->predicate_text);
+        return NULL;
+    }
+    if (plan->second == NULL) {
+        PyObject *found = PyObject_CallFunction(plan->otherwise, "i", tw_is_capturing(call->stream));
+        if (found == NULL) {
+            return NULL;
         }
-        if (!holds) {
-            PyErr_Format(tw_launch_error, "%U: this kernel may only be launched when `%U`, and these arguments do not "
-                         "fulfil it", plan->name, plan->predicate_text);
-            return -1;
+        if (!PyObject_TypeCheck(found, tw_plan_type) || ((Plan *)found)->device != plan->device) {
+            Py_DECREF(found);
+            PyErr_SetString(PyExc_RuntimeError, "otherwise() gave no plan for this device");
+            return NULL;
+        }
+        // The call may have run other threads, and one of them may have been here.
+        if (plan->second == NULL) {
+            plan->second = (Plan *)found;
+        } else {
+            Py_DECREF(found);
         }
     }
+    return suited(plan->second, call, grid);
+}
+
+static int check_writes(const Plan *plan, const Call *call)
+{
     for (int i = 0; i < call->count; i++) {
         if (plan->writes[i] && call->slots[i].read_only) {
             PyErr_Format(tw_argument_error, "%U: argument %R is read-only, and the kernel writes to it", plan->name,
@@ -557,7 +586,8 @@ static int launch_in_context(Plan *plan, Call *call, const uint64_t grid[3], Dev
 
 int tw_plan_launch(Plan *plan, Call *call, const uint64_t grid[3])
 {
-    if (check_predicate_and_writes(plan, call, grid) < 0) {
+    plan = suited(plan, call, grid);
+    if (plan == NULL || check_writes(plan, call) < 0) {
         return -1;
     }
     DeviceState *device = tw_device(plan->device);

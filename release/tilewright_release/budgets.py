@@ -91,17 +91,17 @@ def passed_blob_limits(budgets: Budgets, measured: Iterable[Measured]) -> list[s
                 ("bytes spilled", cubin.spill_bytes, budget.spill_bytes),
                 (
                     "bytes of shared memory",
-                    entry.shared_bytes + cubin.static_shared_bytes,
+                    _dynamic_bytes(entry, cubin) + cubin.static_shared_bytes,
                     budget.shared_bytes,
                 ),
             )
             problems += [
-                f"{value} {what}, the budget is {limit}: {entry.name} for {cubin.target}"
+                f"{value} {what}, the budget is {limit}: {entry.name} for {cubin.key}"
                 for what, value, limit in found
                 if value > limit
             ]
             problems += [
-                f"ptxas says {text}: {entry.name} for {cubin.target}" for text in cubin.warnings
+                f"ptxas says {text}: {entry.name} for {cubin.key}" for text in cubin.warnings
             ]
     if seconds > budgets.cold_core_seconds:
         problems.append(
@@ -109,6 +109,10 @@ def passed_blob_limits(budgets: Budgets, measured: Iterable[Measured]) -> list[s
             f"{budgets.cold_core_seconds}"
         )
     return problems
+
+
+def _dynamic_bytes(entry: Measured, cubin: Cubin) -> int:
+    return entry.shared_bytes if cubin.abi is None else cubin.abi.shared_bytes
 
 
 def _read_family(table: Table) -> FamilyBudget:

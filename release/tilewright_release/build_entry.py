@@ -25,7 +25,7 @@ from tilewright_compiler.pipeline import CompiledKernel
 from tilewright_release.signatures import load_kernel
 from tilewright_release.stage_cache import StageCache
 
-_RECORD_SCHEMA = "1"
+_RECORD_SCHEMA = "2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def build_entry(task: BuildTask) -> BuildReport:
         task.source_key,
         compiled.abi,
         compiled.ptx,
-        tuple(compiled.cubins[str(target)] for target in task.targets),
+        tuple(compiled.cubins.values()),
         _cold_seconds(task, compiled, time.perf_counter() - start),
     )
     StageCache(task.cache, "entries").put(_record_key(task), _pack_record(entry))
@@ -88,12 +88,12 @@ def build_entry(task: BuildTask) -> BuildReport:
 def find_entry(task: BuildTask) -> BuiltEntry | None:
     """Return the entry from the cache, or None when it has to be built."""
     record = StageCache(task.cache, "entries").get(_record_key(task))
-    return None if record is None else _unpack_record(record, task)
+    return None if record is None else _unpack_record(record, task.source_key)
 
 
 def entry_digests(entry: BuiltEntry) -> dict[str, str]:
-    """Return the sha256 of each blob by target."""
-    blobs = {str(cubin.target): cubin.data for cubin in entry.cubins}
+    """Return the sha256 of each blob by its key."""
+    blobs = {cubin.key: cubin.data for cubin in entry.cubins}
     blobs["ptx"] = entry.ptx.encode()
     return {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()}
 
@@ -125,6 +125,8 @@ def _pack_record(entry: BuiltEntry) -> bytes:
         "ptx": len(ptx),
         "cubins": [
             {
+                "target": str(cubin.target),
+                "abi": None if cubin.abi is None else cubin.abi.to_json(),
                 "size": len(cubin.data),
                 "entry": cubin.entry,
                 "registers": cubin.registers,
@@ -141,18 +143,20 @@ def _pack_record(entry: BuiltEntry) -> bytes:
     )
 
 
-def _unpack_record(record: bytes, task: BuildTask) -> BuiltEntry:
+def _unpack_record(record: bytes, source_key: str) -> BuiltEntry:
     line, _, payload = record.partition(b"\n")
     head = json.loads(line)
     position = head["ptx"]
     cubins = []
-    for target, fields in zip(task.targets, head["cubins"], strict=True):
-        size = fields.pop("size")
+    for fields in head["cubins"]:
+        size, target = fields.pop("size"), Target.parse(fields.pop("target"))
         fields["warnings"] = tuple(fields["warnings"])
+        if fields["abi"] is not None:
+            fields["abi"] = LaunchAbi.from_json(fields["abi"])
         cubins.append(Cubin(data=payload[position : position + size], target=target, **fields))
         position += size
     return BuiltEntry(
-        task.source_key,
+        source_key,
         LaunchAbi.from_json(head["abi"]),
         payload[: head["ptx"]].decode(),
         tuple(cubins),

@@ -301,7 +301,7 @@ def _records(
     targets: TargetTable,
 ) -> dict[str, Blob]:
     records = {
-        str(cubin.target): Blob(
+        cubin.key: Blob(
             sha256=hashlib.sha256(cubin.data).hexdigest(),
             pack=packs[declared.family, str(cubin.target)],
             size=len(cubin.data),
@@ -313,6 +313,7 @@ def _records(
             shared_bytes=cubin.static_shared_bytes,
             toolchain=toolchain_id(),
             build_key=build_key(built.source_key, cubin.target),
+            abi=cubin.abi,
         )
         for cubin in cubins
     }

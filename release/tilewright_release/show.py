@@ -18,7 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kernel", help="as in a signature file, or its name alone")
     parser.add_argument("--stage", choices=STAGES, default="tile", help="tile by default")
     parser.add_argument("--signature", default="", help="text that the signature must contain")
-    parser.add_argument("--target", type=Target.parse, help="for sass; all targets for resources")
+    parser.add_argument(
+        "--target",
+        type=Target.parse,
+        help="in its own schedule from `scheduled` on; for sass the first, for resources all",
+    )
     parser.add_argument("--list", action="store_true", help="list the declared signatures instead")
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilewright.abi.manifest import FILE_NAME, Manifest
+from tilewright.abi.manifest import FILE_NAME, Manifest, blob_target
 from tilewright.abi.pack import PackReader
 from tilewright.abi.target import Target
 from tilewright.errors import InternalCompilerError, ReleaseError
@@ -194,7 +194,8 @@ class WheelFile:
                             raise ReleaseError(msg)
                         data = readers[blob.pack].read(blob.sha256)
                         if blob.kind == "cubin":
-                            check_cubin(data, target=Target.parse(name), abi=entry.abi)
+                            target = Target.parse(blob_target(name))
+                            check_cubin(data, target=target, abi=entry.abi_of(blob))
                         blobs += 1
             except InternalCompilerError as error:
                 msg = f"a cubin is not what the manifest says: {error}"

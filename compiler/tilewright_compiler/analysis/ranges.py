@@ -15,7 +15,13 @@ from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import INT31_MAX, Scalar
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.evaluate import integer_limits
-from tilewright_compiler.ir.types import PointerType, Type, element_dtype, element_type
+from tilewright_compiler.ir.types import (
+    ScalarType,
+    TileType,
+    Type,
+    element_dtype,
+    element_type,
+)
 
 _MAX_PROGRAMS = 2**31 - 1
 
@@ -86,7 +92,9 @@ def _define(ranges: dict[Value, Interval], value: Value, found: Interval | None)
 
 
 def _is_integer(type_: Type) -> bool:
-    return not isinstance(element_type(type_), PointerType) and element_dtype(type_).is_integer
+    if not isinstance(type_, ScalarType | TileType):
+        return False
+    return isinstance(element_type(type_), ScalarType) and element_dtype(type_).is_integer
 
 
 def _induction(ranges: Mapping[Value, Interval], loop: Operation) -> Interval:

@@ -12,7 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.abi.arguments import AbiParameter, TensorMapSpec
+from tilewright.abi.dtypes import DType
+from tilewright.abi.signature import INT31_MAX
 from tilewright.errors import InternalCompilerError
+from tilewright_compiler.analysis.axis_info import AxisInfo, analyze
+from tilewright_compiler.analysis.ranges import Interval, analyze_ranges
 from tilewright_compiler.ir.core import Module, Operation, Value
 from tilewright_compiler.ir.types import DescriptorType, SharedType, element_dtype
 from tilewright_compiler.layout.boxes import Boxes, boxes_of
@@ -21,6 +25,10 @@ from tilewright_compiler.layout.swizzle import SharedLayout
 # Those that are the same on the host, which computes without a width; in the kernel what wraps at
 # 64 bits is no size of anything.
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
+
+# What the driver demands of a map (CUDA driver API, cuTensorMapEncodeTiled).
+_ALIGNMENT = 16
+_STRIDE_LIMIT = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +167,49 @@ def added_parameters(module: Module) -> tuple[AbiParameter, ...]:
         ),
         *(AbiParameter("grid", f"grid{axis}", axis=axis) for axis in axes),
     )
+
+
+def launch_condition(module: Module) -> str:
+    """Return when a scheduled kernel's tensor maps exist: an expression over launch arguments.
+
+    It asks what the signature does not promise: bases and strides that are multiples of 16 bytes,
+    sizes from 1 to what a coordinate can tell, strides that a map can hold. Empty for a kernel
+    without tensor maps.
+    """
+    maps = tensor_maps(module)
+    if not maps:
+        return ""
+    facts, ranges = analyze(module), analyze_ranges(module)
+    expressions = LaunchExpressions(module)
+    found: dict[str, None] = {}
+    for map_ in maps.values():
+        made = expressions.producer(map_.descriptor)
+        assert made is not None, "a descriptor with a map is made here"
+        base, *numbers = made.operands
+        dtype, rank = map_.spec.dtype, len(map_.spec.sizes)
+        if facts[base].divisor % _ALIGNMENT:
+            found[f"{map_.spec.pointer} % {_ALIGNMENT} == 0"] = None
+        for text, number in zip(map_.spec.sizes, numbers[:rank], strict=True):
+            found.update(dict.fromkeys(_size_conditions(text, ranges[number])))
+        for text, number in zip(map_.spec.strides, numbers[rank:], strict=False):
+            conditions = _stride_conditions(text, ranges[number], facts[number], dtype)
+            found.update(dict.fromkeys(conditions))
+    return " and ".join(found)
+
+
+def _size_conditions(text: str, known: Interval) -> list[str]:
+    conditions = [f"{text} > 0"] if known.low <= 0 else []
+    return [*conditions, *([f"{text} <= {INT31_MAX}"] if known.high > INT31_MAX else [])]
+
+
+def _stride_conditions(text: str, known: Interval, facts: AxisInfo, dtype: DType) -> list[str]:
+    limit, divisor = _STRIDE_LIMIT // dtype.size_bytes, max(_ALIGNMENT // dtype.size_bytes, 1)
+    conditions = [f"{text} >= 0"] if known.low < 0 else []
+    if known.high >= limit:
+        conditions.append(f"{text} < {limit}")
+    if facts.divisor % divisor:
+        conditions.append(f"{text} % {divisor} == 0")
+    return conditions
 
 
 def _is_widening(operation: Operation) -> bool:

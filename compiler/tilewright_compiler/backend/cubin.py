@@ -33,6 +33,10 @@ _SECTION_NO_BITS = 8
 _CONTAINER_12 = (0x33, 7)
 _CONTAINER_13 = (0x41, 8)
 
+# Where parameters begin in their constant bank up to sm_90a. It is a multiple of 16 only, and what a
+# tensor map's alignment holds for is the address, not the offset from there.
+_PARAMETER_BASE = 0x210
+
 # Attributes of .nv.info.<kernel>; format 4 carries a payload, the others a 16-bit value.
 _FORMAT_PAYLOAD = 4
 _ATTRIBUTE_PARAMETER_BYTES = 0x19
@@ -72,8 +76,7 @@ def read_cubin(data: bytes) -> CubinHeader:
 def check_cubin(data: bytes, *, target: Target, abi: LaunchAbi) -> CubinHeader:
     """Read a cubin; raise InternalCompilerError if it disagrees with target or launch ABI."""
     header = read_cubin(data)
-    sizes = tuple(parameter.size_bytes for parameter in abi.parameters)
-    wanted = tuple(zip(abi.offsets(), sizes, strict=True))
+    wanted = _parameters(abi)
     threads = (abi.num_threads, 1, 1)
     container = _CONTAINER_13 if target.major >= 10 else _CONTAINER_12
     checks: tuple[tuple[str, object, object], ...] = (
@@ -91,6 +94,18 @@ def check_cubin(data: bytes, *, target: Target, abi: LaunchAbi) -> CubinHeader:
         msg = f"cubin of {abi.entry} for {target} is not what was asked for: {'; '.join(wrong)}"
         raise InternalCompilerError(msg)
     return header
+
+
+def _parameters(abi: LaunchAbi) -> tuple[tuple[int, int], ...]:
+    """Return offset and size of each parameter, as ptxas lays them out."""
+    found: list[tuple[int, int]] = []
+    end = _PARAMETER_BASE
+    for parameter in abi.parameters:
+        size = parameter.size_bytes
+        start = -(-end // size) * size
+        found.append((start - _PARAMETER_BASE, size))
+        end = start + size
+    return tuple(found)
 
 
 def _read(data: bytes) -> CubinHeader:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.abi.arguments import LaunchAbi
+from tilewright.abi.manifest import OWN_SCHEDULE
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.errors import SourceLocation
@@ -44,7 +46,10 @@ class Ptx:
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """An assembled kernel with what ptxas says of it. `spill_bytes` is stores plus loads."""
+    """An assembled kernel with what ptxas says of it. `spill_bytes` is stores plus loads.
+
+    `abi` is how it is launched if its schedule is its target's own, else None: as the kernel is.
+    """
 
     data: bytes
     target: Target
@@ -55,3 +60,9 @@ class Cubin:
     static_shared_bytes: int = 0
     warnings: tuple[str, ...] = ()
     log: str = ""
+    abi: LaunchAbi | None = None
+
+    @property
+    def key(self) -> str:
+        """What tells it among the cubins of a kernel: the target, and whose schedule it has."""
+        return f"{self.target}{'' if self.abi is None else OWN_SCHEDULE}"

@@ -126,17 +126,33 @@ class LaunchAbi:
 
 
 def launch_abi(
-    signature: KernelSignature, *, entry: str, shared_bytes: int, writes: tuple[str, ...]
+    signature: KernelSignature,
+    *,
+    entry: str,
+    shared_bytes: int,
+    writes: tuple[str, ...],
+    added: tuple[AbiParameter, ...] = (),
+    added_warps: int = 0,
+    grid_kind: GridKind = "user",
+    tma_ok: str = "",
 ) -> LaunchAbi:
-    """Return the ABI of a kernel whose parameters are just its run-time arguments, in order."""
+    """Return the ABI of a kernel that takes its run-time arguments, in order, and `added` ones.
+
+    `added_warps` are those beside the warps that the signature asks for.
+    """
     return LaunchAbi(
         entry=entry,
-        parameters=tuple(
-            AbiParameter("pointer" if isinstance(p, Pointer) else "scalar", name, p.dtype)
-            for name, p in signature.runtime
+        parameters=(
+            *(
+                AbiParameter("pointer" if isinstance(p, Pointer) else "scalar", name, p.dtype)
+                for name, p in signature.runtime
+            ),
+            *added,
         ),
-        num_threads=32 * signature.num_warps,
+        num_threads=32 * (signature.num_warps + added_warps),
         shared_bytes=shared_bytes,
+        grid_kind=grid_kind,
+        tma_ok=tma_ok,
         writes=writes,
     )
 

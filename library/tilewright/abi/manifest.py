@@ -34,6 +34,16 @@ FILE_NAME = "manifest.json"
 PTX = "ptx"
 """The key of the portable PTX among the blobs of an entry; the others are keyed by their target."""
 
+OWN_SCHEDULE = "+tma"
+"""Follows the target in the key of a cubin whose schedule is that target's own: it copies blocks in
+bulk and has its own launch ABI. Where its condition fails, the cubin of the plain key serves."""
+
+
+def blob_target(key: str) -> str:
+    """Return the target in the key of a cubin."""
+    return key.removesuffix(OWN_SCHEDULE)
+
+
 BlobKind = Literal["cubin", "ptx"]
 T = TypeVar("T")
 
@@ -50,7 +60,7 @@ class Blob:
     `target` is what it was made for (`sm_90a`; of a PTX text its `.target`), `min_driver` the
     lowest CUDA version of a driver that loads it, as cuDriverGetVersion counts (12000 is 12.0).
     `shared_bytes` is static shared memory. `validated` names the GPUs on which it ran and gave the
-    right result.
+    right result. `abi` is how this blob is launched, None if as its entry says.
     """
 
     sha256: str
@@ -65,6 +75,7 @@ class Blob:
     toolchain: str
     build_key: str
     validated: tuple[str, ...] = ()
+    abi: LaunchAbi | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +87,10 @@ class Entry:
     signature: str
     abi: LaunchAbi
     blobs: Mapping[str, Blob]
+
+    def abi_of(self, blob: Blob) -> LaunchAbi:
+        """Return how a blob of this entry is launched."""
+        return self.abi if blob.abi is None else blob.abi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,7 +334,7 @@ def _entry_from_json(data: dict[str, Any], toolchains: Sequence[str]) -> Entry:
 
 
 def _blob_to_json(blob: Blob, toolchains: Sequence[str]) -> dict[str, Any]:
-    return {
+    data: dict[str, Any] = {
         "sha256": blob.sha256,
         "pack": blob.pack,
         "size": blob.size,
@@ -333,6 +348,9 @@ def _blob_to_json(blob: Blob, toolchains: Sequence[str]) -> dict[str, Any]:
         "build_key": blob.build_key,
         "validated": list(blob.validated),
     }
+    if blob.abi is not None:
+        data["abi"] = blob.abi.to_json()
+    return data
 
 
 def _blob_from_json(data: dict[str, Any], toolchains: Sequence[str]) -> Blob:
@@ -349,4 +367,5 @@ def _blob_from_json(data: dict[str, Any], toolchains: Sequence[str]) -> Blob:
         toolchain=toolchains[data["toolchain"]],
         build_key=data["build_key"],
         validated=tuple(data["validated"]),
+        abi=LaunchAbi.from_json(data["abi"]) if "abi" in data else None,
     )

@@ -53,6 +53,7 @@ class Plan:
         predicate: tuple[int, ...],
         predicate_text: str,
         keep_alive: object,
+        otherwise: Callable[[int], Plan] | None = None,
     ) -> Plan: ...
 
 class Dispatcher:

@@ -21,10 +21,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import tilewright
 from tilewright.abi.arguments import ABI_VERSION, LaunchAbi
-from tilewright.abi.manifest import PTX, Blob, Entry
+from tilewright.abi.manifest import PTX, Blob, Entry, blob_target
 from tilewright.abi.target import Target
 from tilewright.errors import CorruptBlobError, FormatError
 from tilewright.settings import settings
@@ -92,9 +93,15 @@ class UserCache:
         signature: str,
         abi: LaunchAbi,
         codes: Mapping[str, bytes],
+        own_abis: Mapping[str, LaunchAbi] = MappingProxyType({}),
     ) -> CachedKernel:
-        """Keep what was compiled and return it as an entry; failing to write is no error."""
-        blobs = {name: _blob(name, code, freshness) for name, code in codes.items()}
+        """Keep what was compiled and return it as an entry; failing to write is no error.
+
+        `own_abis` are those of codes that are not launched by `abi`.
+        """
+        blobs = {
+            name: _blob(name, code, freshness, own_abis.get(name)) for name, code in codes.items()
+        }
         entry = Entry(kernel=kernel, family="user", signature=signature, abi=abi, blobs=blobs)
         cached = CachedKernel(entry, {blobs[name].sha256: code for name, code in codes.items()})
         name = _name(source_key, target)
@@ -217,6 +224,7 @@ def format_cached(cached: CachedKernel) -> bytes:
         "abi": cached.entry.abi.to_json(),
         "codes": [
             {"name": name, "sha256": blob.sha256, "size": blob.size, "build_key": blob.build_key}
+            | ({} if blob.abi is None else {"abi": blob.abi.to_json()})
             for name, blob in sorted(blobs.items())
         ],
     }
@@ -250,7 +258,8 @@ def parse_cached(data: bytes, *, origin: str) -> CachedKernel:
             msg = f"cached kernel {origin}: the code for {item['name']} differs from its sha256"
             raise CorruptBlobError(msg)
         codes[item["sha256"]] = code
-        blobs[item["name"]] = _blob(item["name"], code, item["build_key"])
+        abi = LaunchAbi.from_json(item["abi"]) if "abi" in item else None
+        blobs[item["name"]] = _blob(item["name"], code, item["build_key"], abi)
     if place != len(data):
         msg = f"cached kernel {origin} has {len(data) - place} bytes too many"
         raise FormatError(msg)
@@ -264,19 +273,20 @@ def parse_cached(data: bytes, *, origin: str) -> CachedKernel:
     return CachedKernel(entry, codes)
 
 
-def _blob(name: str, code: bytes, build_key: str) -> Blob:
+def _blob(name: str, code: bytes, build_key: str, abi: LaunchAbi | None) -> Blob:
     return Blob(
         sha256=hashlib.sha256(code).hexdigest(),
         pack="",
         size=len(code),
         kind="ptx" if name == PTX else "cubin",
-        target=name,
+        target=blob_target(name),
         min_driver=_MIN_DRIVER.get(name, _DEFAULT_MIN_DRIVER),
         registers=0,
         spill_bytes=0,
         shared_bytes=0,
         toolchain="",
         build_key=build_key,
+        abi=abi,
     )
 
 

@@ -37,7 +37,7 @@ from tilewright.runtime.device import device as device_of
 from tilewright.runtime.launcher import DTYPES, classify_type, native
 from tilewright.runtime.launcher import SCALAR as SCALAR_KIND
 from tilewright.runtime.memory import DeviceArray, as_device_array
-from tilewright.runtime.module import LoadedKernel, load, make_plan
+from tilewright.runtime.module import LoadedKernel, load, load_second, make_plan
 from tilewright.settings import settings
 
 __all__ = ["Launcher", "interpret", "launch", "launcher_of", "loaded_kernel", "resolved", "tune"]
@@ -53,6 +53,7 @@ _MAX_WARPS = 32
 _INT64 = range(-(2**63), 2**63)
 
 _loaded: dict[tuple[str, int], LoadedKernel] = {}
+_second: dict[tuple[str, int], LoadedKernel] = {}
 _interpreted: dict[str, None] = {}
 _loading = RLock()
 
@@ -109,12 +110,33 @@ def loaded_kernel(kernel: Kernel, signature: KernelSignature, device: int) -> Lo
         return found
 
 
+def _second_plan(
+    kernel: Kernel, signature: KernelSignature, first: LoadedKernel, is_capturing: int
+) -> native.Plan:
+    """Return the plan for launches whose arguments `first` does not take."""
+    key = sources.source_key(kernel, signature)
+    with _loading:
+        found = _second.get((key, first.device))
+        if found is None:
+            if is_capturing:
+                msg = (
+                    f"kernel {kernel.qualified_name} {signature} needs another binary for these "
+                    f"arguments, which are not such that {first.abi.tma_ok}, and loading it would "
+                    "break the graph capture on this stream; launch it once before with arguments "
+                    "of this kind"
+                )
+                raise LaunchError(msg)
+            fetch = sources.Fetcher(kernel, signature, key)
+            found = _second[key, first.device] = load_second(first, fetch=fetch)
+    return make_plan(found, signature)
+
+
 def resolved() -> tuple[str, ...]:
     """Return a line for each kernel launched by this process: what serves it, and why."""
     on_device = [
         f"{loaded.decision.kernel}: {loaded.candidate} on device {loaded.device} "
         f"({'; '.join(map(str, loaded.trace))})"
-        for loaded in _loaded.values()
+        for loaded in (*_loaded.values(), *_second.values())
     ]
     return (*on_device, *(f"{name}: interpreter, for NumPy arguments" for name in _interpreted))
 
@@ -199,7 +221,9 @@ class _Resolver:
                 "tilewright.preload with this kernel"
             )
             raise LaunchError(msg)
-        return make_plan(loaded_kernel(kernel, signature, device), signature)
+        loaded = loaded_kernel(kernel, signature, device)
+        otherwise = partial(_second_plan, kernel, signature, loaded)
+        return make_plan(loaded, signature, otherwise=otherwise)
 
 
 class _Interpreter:

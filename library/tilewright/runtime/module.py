@@ -9,8 +9,8 @@ and logged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from tilewright.abi.arguments import AbiParameter, LaunchAbi
 from tilewright.abi.manifest import PTX
@@ -58,8 +58,27 @@ class LoadedKernel:
 
 def load(decision: Decision, *, device: int, fetch: Fetch) -> LoadedKernel:
     """Load the first candidate that the driver accepts; raises ResolveError with the trace."""
+    return _load_first(decision, decision.candidates, device=device, fetch=fetch)
+
+
+def load_second(loaded: LoadedKernel, *, fetch: Fetch) -> LoadedKernel:
+    """Load what serves the launches for which the condition of `loaded` does not hold.
+
+    That is the next candidate that the driver accepts, behind what is compiled the cubin of the
+    common schedule. Raises ResolveError with the trace.
+    """
+    decision, first = loaded.decision, loaded.candidate
+    candidates = decision.candidates[decision.candidates.index(first) + 1 :]
+    if first.blob is None and not first.is_common:
+        candidates = (replace(first, is_common=True), *candidates)
+    return _load_first(decision, candidates, device=loaded.device, fetch=fetch)
+
+
+def _load_first(
+    decision: Decision, candidates: Iterable[Candidate], *, device: int, fetch: Fetch
+) -> LoadedKernel:
     refusals: list[Reason] = []
-    for candidate in decision.candidates:
+    for candidate in candidates:
         reason = None
         try:
             abi, code = fetch(candidate)
@@ -86,8 +105,16 @@ def load(decision: Decision, *, device: int, fetch: Fetch) -> LoadedKernel:
     raise decision.error(*refusals)
 
 
-def make_plan(loaded: LoadedKernel, signature: KernelSignature) -> native.Plan:
-    """Return what the launcher needs to launch `loaded` with arguments in declaration order."""
+def make_plan(
+    loaded: LoadedKernel,
+    signature: KernelSignature,
+    *,
+    otherwise: Callable[[int], native.Plan] | None = None,
+) -> native.Plan:
+    """Return what the launcher needs to launch `loaded` with arguments in declaration order.
+
+    Where these do not suit its condition, `otherwise(is_capturing)` is asked for another plan.
+    """
     positions = {name: index for index, (name, _) in enumerate(signature.parameters)}
     constants = {
         name: int(p.value)
@@ -141,6 +168,7 @@ def make_plan(loaded: LoadedKernel, signature: KernelSignature) -> native.Plan:
         predicate=code(abi.tma_ok),
         predicate_text=abi.tma_ok,
         keep_alive=loaded,
+        otherwise=otherwise if abi.tma_ok else None,
     )
 
 

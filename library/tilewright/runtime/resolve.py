@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewright.abi.manifest import PTX, Blob, Entry
+from tilewright.abi.arguments import LaunchAbi
+from tilewright.abi.manifest import PTX, Blob, Entry, blob_target
 from tilewright.abi.target import ComputeCapability, Target, ptx_may_run_on
 from tilewright.errors import ResolveError
 from tilewright.runtime.device import DeviceFacts, format_version
@@ -64,12 +65,16 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to serve the launch. `blob` and `entry` are None when it must be compiled first."""
+    """One way to serve the launch. `blob` and `entry` are None when it must be compiled first.
+
+    Of what is compiled, `is_common` takes the cubin of the schedule that all targets share.
+    """
 
     origin: Origin
     target: str
     entry: Entry | None
     blob: Blob | None
+    is_common: bool = False
 
     def __str__(self) -> str:
         # The floor is one text for all, so its origin says everything.
@@ -135,9 +140,9 @@ def _cubins(
         else:
             trace.append(Reason("cached", False, "not compiled on this machine by this version"))
         return []
-    found: list[tuple[tuple[int, int, int], Candidate, str]] = []
+    found: list[tuple[tuple[int, int, int, int], Candidate, str]] = []
     for name, blob in sorted(_cubin_blobs(entry).items()):
-        target = Target.parse(name)
+        target = Target.parse(blob_target(name))
         is_exact = (target.major, target.minor) == (
             device.capability.major,
             device.capability.minor,
@@ -148,11 +153,12 @@ def _cubins(
             trace.append(Reason(label, False, refusal))
             continue
         origin: Origin = "cached" if is_cached else "prebuilt" if is_exact else "family"
-        # Exact before family, newer before older, and of equals the one with more features.
-        rank = (0 if is_exact else 1, -target.minor, ("a", "f", "").index(target.suffix))
-        found.append(
-            (rank, Candidate(origin, name, entry, blob), _acceptance(target, device.capability))
-        )
+        # Exact before family, newer before older, of equals the one with more features, and before
+        # the common schedule the target's own.
+        features, is_common = ("a", "f", "").index(target.suffix), int(blob.abi is None)
+        rank = (0 if is_exact else 1, -target.minor, features, is_common)
+        text = _acceptance(target, device.capability, entry.abi_of(blob))
+        found.append((rank, Candidate(origin, name, entry, blob), text))
     found.sort(key=lambda item: item[0])
     trace.extend(Reason(str(candidate), True, text) for _, candidate, text in found)
     return [candidate for _, candidate, _ in found]
@@ -162,9 +168,11 @@ def _cubin_blobs(entry: Entry) -> Mapping[str, Blob]:
     return {name: blob for name, blob in entry.blobs.items() if name != PTX}
 
 
-def _acceptance(target: Target, capability: ComputeCapability) -> str:
+def _acceptance(target: Target, capability: ComputeCapability, abi: LaunchAbi) -> str:
     is_exact = (target.major, target.minor) == (capability.major, capability.minor)
     text = "made for this GPU" if is_exact else f"{target} also runs on {capability}"
+    if abi.tma_ok:
+        text += f", where {abi.tma_ok}"
     untuned = _KNOWN_UNTUNED.get(capability.major)
     return f"{text} ({untuned})" if untuned else text
 
@@ -181,8 +189,8 @@ def _refuse_limits(entry: Entry, blob: Blob, device: DeviceFacts) -> str | None:
             f"needs a driver for CUDA {format_version(blob.min_driver)}, this one is for "
             f"{format_version(device.driver_version)}"
         )
-    if entry.abi.shared_bytes > device.shared_bytes:
-        needed = entry.abi.shared_bytes
+    needed = entry.abi_of(blob).shared_bytes
+    if needed > device.shared_bytes:
         return f"needs {needed} bytes of shared memory, the GPU has {device.shared_bytes}"
     return None
 

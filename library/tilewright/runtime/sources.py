@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.abi.arguments import LaunchAbi
-from tilewright.abi.manifest import PTX
+from tilewright.abi.manifest import OWN_SCHEDULE, PTX
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.language.kernel import Kernel
@@ -64,17 +64,16 @@ class Fetcher:
     def __call__(self, candidate: Candidate) -> tuple[LaunchAbi, bytes]:
         """Return the ABI and the code; raises FormatError, or what compiling raises."""
         if candidate.origin in ("compile", "compiled ptx"):
-            return self._compile(
-                None if candidate.target == PTX else Target.parse(candidate.target)
-            )
+            target = None if candidate.target == PTX else Target.parse(candidate.target)
+            return self._compile(target, is_common=candidate.is_common)
         entry, blob = candidate.entry, candidate.blob
         assert entry is not None
         assert blob is not None
         if candidate.origin in ("cached", "cached ptx"):
-            return entry.abi, cache.user_cache().read(self.source_key, blob)
+            return entry.abi_of(blob), cache.user_cache().read(self.source_key, blob)
         return fetch_bundled(self.source_key, candidate)
 
-    def _compile(self, target: Target | None) -> tuple[LaunchAbi, bytes]:
+    def _compile(self, target: Target | None, *, is_common: bool) -> tuple[LaunchAbi, bytes]:
         users = cache.user_cache()
         freshness = jit.build_key(self.source_key, target)
         name = PTX if target is None else str(target)
@@ -95,8 +94,16 @@ class Fetcher:
                     signature=str(self.signature),
                     abi=compiled.abi,
                     codes=codes,
+                    own_abis={
+                        each: cubin.abi
+                        for each, cubin in compiled.cubins.items()
+                        if cubin.abi is not None
+                    },
                 )
-            return cached.entry.abi, users.read(self.source_key, cached.entry.blobs[name])
+            blobs = cached.entry.blobs
+            own = None if is_common else blobs.get(f"{name}{OWN_SCHEDULE}")
+            blob = own or blobs[name]
+            return cached.entry.abi_of(blob), users.read(self.source_key, blob)
 
 
 def fetch_bundled(key: str, candidate: Candidate) -> tuple[LaunchAbi, bytes]:
@@ -105,7 +112,7 @@ def fetch_bundled(key: str, candidate: Candidate) -> tuple[LaunchAbi, bytes]:
     assert found is not None
     assert candidate.entry is not None
     assert candidate.blob is not None
-    return candidate.entry.abi, found[0].read(candidate.blob)
+    return candidate.entry.abi_of(candidate.blob), found[0].read(candidate.blob)
 
 
 def _freshness(key: str, target: Target | None) -> str | None:
