@@ -19,9 +19,10 @@ from typing import Any, Literal
 import numpy as np
 
 from helpers import ptx_arithmetic as pa
-from helpers import ptx_atomics, ptx_matrix
+from helpers import ptx_atomics, ptx_hopper, ptx_matrix
 from helpers.ptx_arithmetic import Array
 from helpers.ptx_functions import FUNCTIONS
+from helpers.ptx_hopper import Hopper, TensorMap
 from helpers.ptx_program import Instruction, Program, parse
 from helpers.ptx_rounding import directed
 
@@ -29,8 +30,12 @@ Order = Literal["lockstep", "ascending", "descending"]
 Arrival = Literal["late", "early"]
 WARP = 32
 _SEGMENT = 1 << 32
+_OF_WARP = -1
 _MAX_STEPS = 2_000_000
 _TURN = 8
+
+
+Argument = Array | int | float | bool | TensorMap
 
 
 class PtxFault(Exception):
@@ -50,7 +55,7 @@ def launch(
     ptx: str,
     *,
     grid: tuple[int, int, int],
-    arguments: Sequence[Array | int | float | bool],
+    arguments: Sequence[Argument],
     shared_bytes: int = 0,
     order: Order = "lockstep",
     arrival: Arrival = "late",
@@ -60,7 +65,7 @@ def launch(
 
     `offsets` moves the address of an argument by so many bytes from its alignment of 256.
     """
-    machine = _Machine(parse(ptx), grid, shared_bytes, order, arrival)
+    machine = Machine(parse(ptx), grid, shared_bytes, order, arrival)
     machine.set_arguments(arguments, offsets or {})
     with np.errstate(all="ignore"):
         machine.run()
@@ -77,7 +82,9 @@ class _Copies:
     group: Array
 
 
-class _Machine:
+class Machine:
+    """The state of a launch."""
+
     def __init__(
         self,
         program: Program,
@@ -93,7 +100,13 @@ class _Machine:
         self.cta, self.tid = np.divmod(thread, program.num_threads)
         self.warp = thread // WARP
         self.pc = np.zeros(self.count, np.int64)
+        # The barrier that a thread waits at, and the pc of a wait that is to be tried again.
         self.waits = np.zeros(self.count, bool)
+        self.barrier = np.zeros(self.count, np.int64)
+        self.tries = np.full(self.count, -1)
+        self.has_news = False
+        self.hopper = Hopper()
+        self.tensor_maps: dict[int, TensorMap] = {}
         self.registers: dict[str, Array] = {}
         self.executed: Counter[str] = Counter()
         self.stored_bytes = self.barriers = 0
@@ -114,11 +127,16 @@ class _Machine:
         self.segments[base // _SEGMENT] = array.reshape(-1).view(np.uint8)
         return base + offset
 
-    def set_arguments(
-        self, arguments: Sequence[Array | int | float | bool], offsets: Mapping[int, int]
-    ) -> None:
+    def set_arguments(self, arguments: Sequence[Argument], offsets: Mapping[int, int]) -> None:
         pairs = zip(self.program.parameters, arguments, strict=True)
         for index, ((name, type_), value) in enumerate(pairs):
+            if isinstance(value, TensorMap):
+                if not value.memory.flags.c_contiguous or type_ != "b8[128]":
+                    msg = f"{name} of type {type_} is no tensor map of whole memory"
+                    raise PtxFault(msg)
+                self.symbols[name] = _TENSOR_MAPS + index
+                self.tensor_maps[_TENSOR_MAPS + index] = value
+                continue
             if isinstance(value, np.ndarray):
                 value = self._map(value, offsets.get(index, 0))
             data = np.array([value]).astype(pa.DTYPES[type_]).view(np.uint8)
@@ -131,8 +149,12 @@ class _Machine:
         for step in range(_MAX_STEPS):
             alive = self.pc < end
             if not alive.any():
+                ptx_hopper.finish(self)
                 return
-            ready = self._with_turn(step, self._may_run(alive & ~self.waits))
+            ready = self._may_run(alive & ~self.waits & (self.tries < 0))
+            if not ready.any() and self._tried_again():
+                continue
+            ready = self._with_turn(step, ready)
             if not ready.any():
                 msg = "all threads wait at barriers that not all threads of their CTA reach"
                 raise PtxFault(msg)
@@ -147,6 +169,17 @@ class _Machine:
             return ready
         alone = ready & (self.cta == step // _TURN % self.shared.shape[0])
         return alone if alone.any() else ready
+
+    def _tried_again(self) -> bool:
+        """Let a copy arrive, or waits be tried again if something has happened; False if not."""
+        if self.hopper.loads:
+            self.hopper.loads.pop(0)()
+            self.has_news = True
+        if not self.has_news:
+            return False
+        self.has_news = False
+        self.tries[:] = -1
+        return True
 
     def _may_run(self, ready: Array) -> Array:
         if self.order == "lockstep":
@@ -168,24 +201,50 @@ class _Machine:
         elif name in ("ret", "exit"):
             following[active] = len(self.program.instructions)
         elif name in ("bar", "barrier"):
-            self._barrier(threads)
+            wait = self._warp_barrier if instruction.opcode[1] == "warp" else self._barrier
+            wait(instruction, threads)
             return
+        elif name == "mbarrier":
+            stays = ptx_hopper.mbarrier(self, instruction, here)
+            self.tries[stays] = 1
+            self.has_news |= instruction.opcode[1] == "arrive"
+            following[np.isin(threads, stays)] -= 1
         elif len(here):
             execute = getattr(self, f"_do_{name}", None)
             if name in FUNCTIONS:
                 execute = self._function
-            if execute is None:
+            if name in ptx_hopper.EXECUTE:
+                ptx_hopper.EXECUTE[name](self, instruction, here)
+            elif execute is not None:
+                execute(instruction, here)
+            else:
                 msg = f"instruction {instruction} is not known to this interpreter"
                 raise NotImplementedError(msg)
-            execute(instruction, here)
         self.pc[threads] = following
 
-    def _barrier(self, threads: Array) -> None:
+    def _warp_barrier(self, _instruction: Instruction, threads: Array) -> None:
+        self.waits[threads], self.barrier[threads] = True, _OF_WARP
+        missing = (self.pc < len(self.program.instructions)) & ~(
+            self.waits & (self.barrier == _OF_WARP)
+        )
+        held = np.bincount(self.warp[missing], minlength=self.count // WARP) == 0
+        released = self.waits & (self.barrier == _OF_WARP) & held[self.warp]
+        self.waits[released] = False
+        self.pc[released] += 1
+
+    def _barrier(self, instruction: Instruction, threads: Array) -> None:
+        number, *count = (int(operand) for operand in instruction.operands)
         self.waits[threads] = True
+        self.barrier[threads] = number
         alive = self.pc < len(self.program.instructions)
         held = np.ones(self.shared.shape[0], bool)
-        np.logical_and.at(held, self.cta[alive], self.waits[alive])
-        released = alive & held[self.cta]
+        if count:
+            here = self.waits & (self.barrier == number)
+            held = np.bincount(self.cta[here], minlength=len(held)) == count[0]
+            released = here & held[self.cta]
+        else:
+            np.logical_and.at(held, self.cta[alive], self.waits[alive])
+            released = alive & held[self.cta]
         places = np.unique(self.pc[released])
         if len(places) > 1:
             msg = f"threads of a CTA wait at different barriers: {places.tolist()}"
@@ -193,6 +252,19 @@ class _Machine:
         self.barriers += len(np.unique(self.cta[released]))
         self.waits[released] = False
         self.pc[released] += 1
+
+    def expect(self, holds: bool, instruction: Instruction, problem: str) -> None:
+        """Raise PtxFault unless a condition of an instruction holds."""
+        if not holds:
+            msg = f"{instruction}: {problem}"
+            raise PtxFault(msg)
+
+    def tensor_map(self, address: int) -> TensorMap:
+        """Return the tensor map that a parameter holds."""
+        if address not in self.tensor_maps:
+            msg = f"no tensor map at {address:#x}"
+            raise PtxFault(msg)
+        return self.tensor_maps[address]
 
     # Operands
 
@@ -206,7 +278,7 @@ class _Machine:
             self.registers[name] = np.zeros(self.count, dtype)
         return self.registers[name]
 
-    def _read(self, operand: str, threads: Array, type_: str) -> Array:
+    def read(self, operand: str, threads: Array, type_: str) -> Array:
         if operand in self.program.registers or (
             operand.startswith("%") and not (operand in _SPECIAL or operand[1:].startswith(_AXES))
         ):
@@ -239,18 +311,18 @@ class _Machine:
         before = int(np.prod(self.grid[:place]))
         return self.cta // before % self.grid[place]
 
-    def _write(self, operand: str, threads: Array, values: Array, type_: str) -> None:
+    def write(self, operand: str, threads: Array, values: Array, type_: str) -> None:
         if operand == "_":
             return
         register = self._bits(operand)
         register[threads] = pa.to_bits(values, type_, register.dtype.itemsize * 8)
 
     def _sources(self, instruction: Instruction, threads: Array, type_: str) -> list[Array]:
-        return [self._read(operand, threads, type_) for operand in instruction.operands[1:]]
+        return [self.read(operand, threads, type_) for operand in instruction.operands[1:]]
 
-    def _address(self, operand: str, threads: Array) -> Array:
+    def address(self, operand: str, threads: Array) -> Array:
         base, _, offset = operand.strip("[]").partition("+")
-        return self._read(base.strip(), threads, "s64" if self._is_wide(base) else "u32").astype(
+        return self.read(base.strip(), threads, "s64" if self._is_wide(base) else "u32").astype(
             np.int64
         ) + int(offset or 0)
 
@@ -261,29 +333,29 @@ class _Machine:
 
     def _do_ld(self, instruction: Instruction, threads: Array) -> None:
         type_, size = instruction.opcode[-1], pa.bits_of(instruction.opcode[-1]) // 8
-        targets = _names(instruction.operands[0])
-        address = self._address(instruction.operands[1], threads)
-        self._check_aligned(instruction, address, size * len(targets))
+        targets = names_of(instruction.operands[0])
+        address = self.address(instruction.operands[1], threads)
+        self.check_aligned(instruction, address, size * len(targets))
         raw = self._gather(instruction, threads, address, size * len(targets))
         for index, target in enumerate(targets):
             part = np.ascontiguousarray(raw[:, index * size : (index + 1) * size])
-            self._write(target, threads, part.view(pa.DTYPES[type_])[:, 0], type_)
+            self.write(target, threads, part.view(pa.DTYPES[type_])[:, 0], type_)
 
     def _do_st(self, instruction: Instruction, threads: Array) -> None:
         type_, size = instruction.opcode[-1], pa.bits_of(instruction.opcode[-1]) // 8
-        names = _names(instruction.operands[1])
+        names = names_of(instruction.operands[1])
         parts = [
-            np.ascontiguousarray(self._read(name, threads, type_)).view(np.uint8).reshape(-1, size)
+            np.ascontiguousarray(self.read(name, threads, type_)).view(np.uint8).reshape(-1, size)
             for name in names
         ]
         data = np.concatenate(parts, axis=1)
-        address = self._address(instruction.operands[0], threads)
-        self._scatter(instruction, threads, address, data)
+        address = self.address(instruction.operands[0], threads)
+        self.scatter(instruction, threads, address, data)
 
-    def _scatter(
+    def scatter(
         self, instruction: Instruction, threads: Array, address: Array, data: Array
     ) -> None:
-        self._check_aligned(instruction, address, data.shape[1])
+        self.check_aligned(instruction, address, data.shape[1])
         for memory, rows, where, chosen in self._places(
             instruction, threads, address, data.shape[1]
         ):
@@ -333,7 +405,7 @@ class _Machine:
                 raise PtxFault(msg)
         return places
 
-    def _check_aligned(self, instruction: Instruction, address: Array, size: int) -> None:
+    def check_aligned(self, instruction: Instruction, address: Array, size: int) -> None:
         if (address % size).any():
             msg = f"{instruction}: address {int(address[address % size != 0][0]):#x} not aligned"
             raise PtxFault(msg)
@@ -343,7 +415,7 @@ class _Machine:
     def _do_atom(self, instruction: Instruction, threads: Array) -> None:
         target, *rest = instruction.operands
         old = self._in_turn(instruction, threads, *rest)
-        self._write(target, threads, old, ptx_atomics.word_type(instruction))
+        self.write(target, threads, old, ptx_atomics.word_type(instruction))
 
     def _do_red(self, instruction: Instruction, threads: Array) -> None:
         self._in_turn(instruction, threads, *instruction.operands)
@@ -355,9 +427,9 @@ class _Machine:
             msg = f"{instruction}: no such atomic operation"
             raise PtxFault(msg)
         type_ = ptx_atomics.word_type(instruction)
-        address, size = self._address(pointer, threads), pa.bits_of(type_) // 8
+        address, size = self.address(pointer, threads), pa.bits_of(type_) // 8
         self._check_aligned(instruction, address, size)
-        values = [self._read(operand, threads, type_) for operand in given]
+        values = [self.read(operand, threads, type_) for operand in given]
         old = np.zeros(len(threads), pa.DTYPES[type_])
         for memory, rows, where, chosen in self._places(instruction, threads, address, size):
             mine, is_reversed = [value[chosen] for value in values], self.order == "descending"
@@ -371,7 +443,9 @@ class _Machine:
 
     def _do_cp(self, instruction: Instruction, threads: Array) -> None:
         kind = instruction.opcode[2]
-        if kind == "commit_group":
+        if kind == "bulk":
+            ptx_hopper.copy_bulk(self, instruction, threads)
+        elif kind == "commit_group":
             self.groups[threads] += 1
         elif kind == "wait_group":
             pending = int(instruction.operands[0])
@@ -383,7 +457,7 @@ class _Machine:
         target, source, size_text, *present = instruction.operands
         size = int(size_text)
         bytes_read = (
-            self._read(present[0], threads, "u32").astype(np.int64)
+            self.read(present[0], threads, "u32").astype(np.int64)
             if present
             else np.full(len(threads), size)
         )
@@ -394,13 +468,13 @@ class _Machine:
         reads = bytes_read > 0
         if reads.any():
             load = Instruction(("ld", "global"), instruction.operands)
-            address = self._address(source, threads)[reads]
-            self._check_aligned(load, address, size)
+            address = self.address(source, threads)[reads]
+            self.check_aligned(load, address, size)
             data[reads] = self._gather(load, threads[reads], address, size)
-        address = self._address(target, threads)
-        self._check_aligned(instruction, address, size)
+        address = self.address(target, threads)
+        self.check_aligned(instruction, address, size)
         if self.arrival == "early":
-            self._scatter(Instruction(("st", "shared"), ()), threads, address, data)
+            self.scatter(Instruction(("st", "shared"), ()), threads, address, data)
         else:
             self.copies.append(_Copies(threads, address, data, self.groups[threads]))
 
@@ -413,7 +487,7 @@ class _Machine:
         for copies in self.copies:
             arrives = waits[copies.threads] & (copies.group < before[copies.threads])
             if arrives.any():
-                self._scatter(
+                self.scatter(
                     store, copies.threads[arrives], copies.address[arrives], copies.data[arrives]
                 )
             if not arrives.all():
@@ -431,33 +505,33 @@ class _Machine:
     # Matrices of a warp
 
     def _do_ldmatrix(self, instruction: Instruction, threads: Array) -> None:
-        self._check_whole_warps(instruction, threads)
-        targets = _names(instruction.operands[0])
-        address = self._address(instruction.operands[1], threads).reshape(-1, WARP)
+        self.check_whole_warps(instruction, threads)
+        targets = names_of(instruction.operands[0])
+        address = self.address(instruction.operands[1], threads).reshape(-1, WARP)
         by_warp = threads.reshape(-1, WARP)
         for matrix, target in enumerate(targets):
             lanes = slice(8 * matrix, 8 * matrix + 8)
             rows_at, readers = address[:, lanes].reshape(-1), by_warp[:, lanes].reshape(-1)
-            self._check_aligned(instruction, rows_at, 16)
+            self.check_aligned(instruction, rows_at, 16)
             rows = self._gather(instruction, readers, rows_at, 16).reshape(-1, 8, 16)
             words = ptx_matrix.matrix_words(rows, is_transposed="trans" in instruction.opcode)
-            self._write(target, threads, words.reshape(-1), "u32")
+            self.write(target, threads, words.reshape(-1), "u32")
 
     def _do_mma(self, instruction: Instruction, threads: Array) -> None:
-        self._check_whole_warps(instruction, threads)
+        self.check_whole_warps(instruction, threads)
         *_, shape, _, _, d_type, a_type, b_type, c_type = instruction.opcode
         m, n, k = (int(part) for part in shape[1:].replace("n", " ").replace("k", " ").split())
         registers = []
         for operand, type_ in zip(instruction.operands[1:], (a_type, b_type, c_type), strict=True):
             word = type_ if type_ in ("f64", "f32", "s32") else "u32"
             registers.append(
-                [self._read(name, threads, word).reshape(-1, WARP) for name in _names(operand)]
+                [self.read(name, threads, word).reshape(-1, WARP) for name in names_of(operand)]
             )
         result = ptx_matrix.multiply((m, n, k), (a_type, b_type, c_type), *registers)
-        for name, values in zip(_names(instruction.operands[0]), result, strict=True):
-            self._write(name, threads, values.reshape(-1), d_type)
+        for name, values in zip(names_of(instruction.operands[0]), result, strict=True):
+            self.write(name, threads, values.reshape(-1), d_type)
 
-    def _check_whole_warps(self, instruction: Instruction, threads: Array) -> None:
+    def check_whole_warps(self, instruction: Instruction, threads: Array) -> None:
         whole = np.bincount(self.warp[threads], minlength=self.count // WARP)
         if not np.isin(whole, (0, WARP)).all():
             msg = f"{instruction}: executed by a part of a warp"
@@ -469,27 +543,27 @@ class _Machine:
         target, source = instruction.operands
         type_ = instruction.opcode[-1]
         if target.startswith("{"):
-            names = _names(target)
-            value = self._read(source, threads, f"u{pa.bits_of(type_)}")
+            names = names_of(target)
+            value = self.read(source, threads, f"u{pa.bits_of(type_)}")
             width = pa.bits_of(type_) // len(names)
             for index, name in enumerate(names):
                 part = value >> value.dtype.type(index * width)
-                self._write(name, threads, part.astype(pa.unsigned(width)), f"u{width}")
+                self.write(name, threads, part.astype(pa.unsigned(width)), f"u{width}")
             return
         if source.startswith("{"):
-            names = _names(source)
+            names = names_of(source)
             width = pa.bits_of(type_) // len(names)
             value = np.zeros(len(threads), np.uint64)
             for index, name in enumerate(names):
-                part = self._read(name, threads, f"u{width}").astype(np.uint64)
+                part = self.read(name, threads, f"u{width}").astype(np.uint64)
                 value |= part << np.uint64(index * width)
-            self._write(target, threads, value.astype(pa.DTYPES[f"u{pa.bits_of(type_)}"]), type_)
+            self.write(target, threads, value.astype(pa.DTYPES[f"u{pa.bits_of(type_)}"]), type_)
             return
-        self._write(target, threads, self._read(source, threads, type_), type_)
+        self.write(target, threads, self.read(source, threads, type_), type_)
 
     def _do_cvta(self, instruction: Instruction, threads: Array) -> None:
-        self._write(
-            instruction.operands[0], threads, self._read(instruction.operands[1], threads, "u64"),
+        self.write(
+            instruction.operands[0], threads, self.read(instruction.operands[1], threads, "u64"),
             "u64",
         )  # fmt: skip
 
@@ -498,7 +572,7 @@ class _Machine:
         if target == "tf32":
             (value,) = self._sources(instruction, threads, source)
             rounded = ptx_matrix.round_tf32(value)
-            self._write(instruction.operands[0], threads, rounded, "f32")
+            self.write(instruction.operands[0], threads, rounded, "f32")
             return
         (value,) = self._sources(instruction, threads, "f32" if target == "bf16x2" else source)[:1]
         mode = next((m for m in modifiers if m[0] == "r"), "rn")
@@ -514,11 +588,11 @@ class _Machine:
             rounded = {"rni": np.rint, "rmi": np.floor, "rpi": np.ceil}.get(mode, np.trunc)(value)
             value = pa.float_to_integer(rounded, target)
         elif target[0] == "f":
-            value = _integer_to_float(value, target, mode)
+            value = pa.integer_to_float(value, target, mode)
         elif "sat" in modifiers:
             info = pa.integer_limits(target)
             value = np.clip(value, info.min, info.max)
-        self._write(instruction.operands[0], threads, value.astype(pa.DTYPES[target]), target)
+        self.write(instruction.operands[0], threads, value.astype(pa.DTYPES[target]), target)
 
     def _float_to_float(
         self, value: Array, target: str, modifiers: Sequence[str], mode: str
@@ -544,7 +618,7 @@ class _Machine:
         return left, right, type_
 
     def _result(self, instruction: Instruction, threads: Array, value: Array, type_: str) -> None:
-        self._write(instruction.operands[0], threads, value, type_)
+        self.write(instruction.operands[0], threads, value, type_)
 
     def _do_add(self, instruction: Instruction, threads: Array) -> None:
         if not self._directed(instruction, threads):
@@ -594,11 +668,11 @@ class _Machine:
 
     def _do_mad(self, instruction: Instruction, threads: Array) -> None:
         type_ = instruction.opcode[-1]
-        left, right = (self._read(x, threads, type_) for x in instruction.operands[1:3])
+        left, right = (self.read(x, threads, type_) for x in instruction.operands[1:3])
         if "wide" in instruction.opcode:
             type_ = f"{type_[0]}{2 * pa.bits_of(type_)}"
             left, right = (x.astype(pa.DTYPES[type_]) for x in (left, right))
-        addend = self._read(instruction.operands[3], threads, type_)
+        addend = self.read(instruction.operands[3], threads, type_)
         self._result(instruction, threads, left * right + addend, type_)
 
     def _do_fma(self, instruction: Instruction, threads: Array) -> None:
@@ -630,12 +704,12 @@ class _Machine:
         if type_[0] == "f":
             self._result(instruction, threads, left / right, type_)
             return
-        quotient, _ = _truncated_division(left, right)
+        quotient, _ = pa.truncated_division(left, right)
         self._result(instruction, threads, quotient, type_)
 
     def _do_rem(self, instruction: Instruction, threads: Array) -> None:
         left, right, type_ = self._binary(instruction, threads)
-        _, remainder = _truncated_division(left, right)
+        _, remainder = pa.truncated_division(left, right)
         self._result(instruction, threads, remainder, type_)
 
     def _do_min(self, instruction: Instruction, threads: Array) -> None:
@@ -711,8 +785,8 @@ class _Machine:
 
     def _shift(self, instruction: Instruction, threads: Array, compute: Any) -> None:
         type_ = instruction.opcode[-1]
-        value = self._read(instruction.operands[1], threads, type_)
-        amount = self._read(instruction.operands[2], threads, "u32")
+        value = self.read(instruction.operands[1], threads, type_)
+        amount = self.read(instruction.operands[2], threads, "u32")
         bits = pa.bits_of(type_)
         inside = compute(value, np.minimum(amount, bits - 1).astype(value.dtype))
         # Amounts beyond the width are clamped to it: nothing is left but the sign.
@@ -726,8 +800,8 @@ class _Machine:
 
     def _do_bfe(self, instruction: Instruction, threads: Array) -> None:
         type_ = instruction.opcode[-1]
-        value = self._read(instruction.operands[1], threads, type_)
-        start, length = (self._read(x, threads, "u32") for x in instruction.operands[2:])
+        value = self.read(instruction.operands[1], threads, type_)
+        start, length = (self.read(x, threads, "u32") for x in instruction.operands[2:])
         bits = pa.bits_of(type_)
         left = (bits - start - length).astype(value.dtype)
         result = (value << left) >> (bits - length).astype(value.dtype)
@@ -735,10 +809,10 @@ class _Machine:
 
     def _do_setp(self, instruction: Instruction, threads: Array) -> None:
         comparison, type_ = instruction.opcode[1], instruction.opcode[-1]
-        left, right = (self._read(x, threads, type_) for x in instruction.operands[1:3])
+        left, right = (self.read(x, threads, type_) for x in instruction.operands[1:3])
         result = pa.compare(comparison, left, right)
         if len(instruction.operands) == 4:
-            other = self._read(instruction.operands[3].lstrip("!"), threads, "pred")
+            other = self.read(instruction.operands[3].lstrip("!"), threads, "pred")
             other = other ^ instruction.operands[3].startswith("!")
             combine = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
             result = combine[instruction.opcode[2]](result, other)
@@ -746,54 +820,34 @@ class _Machine:
 
     def _do_selp(self, instruction: Instruction, threads: Array) -> None:
         type_ = f"u{pa.bits_of(instruction.opcode[-1])}"
-        left, right = (self._read(x, threads, type_) for x in instruction.operands[1:3])
-        condition = self._read(instruction.operands[3], threads, "pred")
+        left, right = (self.read(x, threads, type_) for x in instruction.operands[1:3])
+        condition = self.read(instruction.operands[3], threads, "pred")
         self._result(instruction, threads, np.where(condition, left, right), type_)
 
     def _do_shfl(self, instruction: Instruction, threads: Array) -> None:
-        self._check_whole_warps(instruction, threads)
+        self.check_whole_warps(instruction, threads)
         *targets, source, distance, _, _ = instruction.operands
         lane = self.tid[threads] % WARP
-        amount = self._read(distance, threads, "u32").astype(np.int64)
+        amount = self.read(distance, threads, "u32").astype(np.int64)
         partner = lane ^ amount if "bfly" in instruction.opcode else amount & (WARP - 1)
-        values = self._read(source, np.arange(self.count), "u32")
+        values = self.read(source, np.arange(self.count), "u32")
         moved = values[self.warp[threads] * WARP + partner]
-        self._write(targets[0], threads, moved, "u32")
+        self.write(targets[0], threads, moved, "u32")
         if len(targets) > 1:
-            self._write(targets[1], threads, np.ones(len(threads), bool), "pred")
+            self.write(targets[1], threads, np.ones(len(threads), bool), "pred")
 
+
+# Where tensor maps are, which nothing reads: a number that stands for each.
+_TENSOR_MAPS = 1 << 52
 
 _AXES = ("tid.", "ntid.", "ctaid.", "nctaid.")
 _SPECIAL = ("%laneid",)
 
 
-def _names(operand: str) -> list[str]:
+def names_of(operand: str) -> list[str]:
     """Return the registers of a braced list, or the one register."""
     return operand.strip("{}").replace(" ", "").split(",")
 
 
 def _family(name: str) -> str:
     return name.rstrip("0123456789")
-
-
-def _truncated_division(left: Array, right: Array) -> tuple[Array, Array]:
-    zero = right == 0
-    divisor = np.where(zero, 1, right).astype(right.dtype)
-    floor = left // divisor
-    inexact = left - floor * divisor != 0
-    quotient = (floor + (inexact & ((left < 0) != (divisor < 0)))).astype(left.dtype)
-    remainder = (left - quotient * divisor).astype(left.dtype)
-    return np.where(zero, ~np.zeros_like(left), quotient), np.where(zero, left, remainder)
-
-
-def _integer_to_float(value: Array, target: str, mode: str) -> Array:
-    if mode == "rn" or value.dtype.itemsize < 4:
-        return value.astype(pa.DTYPES[target])
-    # 64 bits do not fit f64: the nearest value is corrected by comparing integers.
-    rounded = [_truncate_integer(int(x)) for x in value]
-    return np.array(rounded, pa.DTYPES[target])
-
-
-def _truncate_integer(value: int) -> float:
-    shift = max(0, abs(value).bit_length() - 24)
-    return float((abs(value) >> shift << shift) * (1 if value >= 0 else -1))

@@ -92,6 +92,20 @@ def matrix_words(rows: Array, *, is_transposed: bool) -> Array:
     return np.asarray(low | high << np.uint32(16))
 
 
+def matrix_rows(words: Array, *, is_transposed: bool) -> Array:
+    """Return the matrices `[warp, row, byte]` of which lanes hold these words, `[warp, lane]`.
+
+    That is what `stmatrix` writes.
+    """
+    halves = np.zeros((len(words), 8, 8), np.uint16)
+    for half in (0, 1):
+        part = (words >> np.uint32(16 * half) & np.uint32(0xFFFF)).astype(np.uint16)
+        halves[:, _GROUP, 2 * _WITHIN + half] = part
+    if is_transposed:
+        halves = halves.transpose(0, 2, 1)
+    return np.ascontiguousarray(halves).view(np.uint8)
+
+
 def round_tf32(values: Array) -> Array:
     """Return f32 rounded to tf32, ties away from zero (cvt.rna.tf32)."""
     bits = values.astype(np.float32).view(np.uint32)

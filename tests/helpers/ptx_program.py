@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-_REGISTERS = re.compile(r"\.reg \.(\w+)\s+(%?\w+?)(?:<\d+>)?;")
-_PARAMETER = re.compile(r"\.param \.(\w+)[^,)]*?(\w+)\s*(?=[,)\n])")
+_REGISTERS = re.compile(r"\.reg \.(\w+)\s+([%\w, ]+?)(?:<\d+>)?;")
+_PARAMETER = re.compile(r"\.param (?:\.align \d+ )?\.(\w+)[^,)]*?(\w+(?:\[\d+\])?)\s*(?=[,)\n])")
 _ARRAY = re.compile(r"\.(?:global|const)\s.*?\.(b\d+|u\d+) (\w+)\[\d+\] = \{([^}]*)\};", re.DOTALL)
 _LOCAL = re.compile(r"\.local .*?\.b8\s+(\w+)\[(\d+)\];")
 _SHARED = re.compile(r"\.extern \.shared .*?\.b8 (\w+)\[\];")
 _LABEL = re.compile(r"^(\$?\w+):$")
-_GUARD = re.compile(r"^@(!?)(%\w+)\s+(.*)$", re.DOTALL)
+_INNER_LABEL = re.compile(r"^(\w+):\s+(?=\w)")
+_GUARD = re.compile(r"^@(!?)(%?\w+)\s+(.*)$", re.DOTALL)
 _OPERANDS = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s|]+")
 
 
@@ -45,12 +46,14 @@ class Program:
 
 
 def parse(text: str) -> Program:
-    """Parse PTX with one entry."""
+    """Parse PTX with one entry. A parameter that is bytes by value has the type `b8[size]`."""
     text = re.sub(r"//[^\n]*", "", text)
     head, _, rest = text.partition(".visible .entry ")
     header, _, body = rest.partition("\n{")
     program = Program(entry=header[: header.index("(")])
-    program.parameters = [(name, type_) for type_, name in _PARAMETER.findall(header)]
+    for type_, name in _PARAMETER.findall(header):
+        name, bracket, size = name.partition("[")
+        program.parameters.append((name, type_ + bracket + size))
     threads = re.search(r"\.reqntid (\d+)", header)
     assert threads is not None, "the entry states its number of threads"
     program.num_threads = int(threads[1])
@@ -58,12 +61,20 @@ def parse(text: str) -> Program:
         program.arrays[name] = (type_, [int(value, 0) for value in values.split(",")])
     program.shared = tuple(_SHARED.findall(head))
     program.local = {name: int(size) for name, size in _LOCAL.findall(body)}
-    program.registers = {name: type_ for type_, name in _REGISTERS.findall(body)}
+    # Inline PTX declares registers of its own; equal names there have equal types.
+    program.registers = {
+        name.strip(): type_
+        for type_, names in _REGISTERS.findall(body)
+        for name in names.split(",")
+    }
     for statement in _statements(body):
-        label = _LABEL.match(statement)
+        label = _LABEL.match(statement) or _INNER_LABEL.match(statement)
         if label:
             program.labels[label[1]] = len(program.instructions)
-        elif statement[0] not in ".}{":
+            statement = statement[label.end() :]
+        if not statement:
+            continue
+        if statement[0] not in ".}{":
             program.instructions.append(_instruction(statement))
     return program
 

@@ -19,7 +19,7 @@ from tilewright_compiler.emit.shared import SharedMemory
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.ir.types import DescriptorType, TileType, TokenType, Type
-from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.layout.linear import LANE_BITS, NUM_LANES, LinearLayout
 
 Fragment = tuple[str, ...]
 
@@ -72,18 +72,17 @@ class KernelEmitter:
         yield
         self.is_producer = False
 
-    @contextmanager
-    def one_thread(self) -> Iterator[None]:
-        """Write what one thread does, always the same one."""
+    def one_thread(self) -> str | None:
+        """Return an i1 that is true in one thread, always the same; None if there is only one.
+
+        It guards single instructions: no warp has to come together again behind a branch.
+        """
         if self.is_producer:
-            yield
-            return
-        text = self.text
-        is_first = text.value(f'llvm.icmp "eq" {self.threads.thread}, {text.i32(0)} : i32')
-        text.line(f"scf.if {is_first} {{")
-        with text.nested():
-            yield
-        text.line("}")
+            return None
+        everyone = self.num_threads - 1
+        return self.threads.is_representative(
+            free_lane=everyone & NUM_LANES - 1, free_warp=everyone >> LANE_BITS
+        )
 
     def fragment(self, value: Value) -> Fragment:
         """Return the names that hold `value`."""

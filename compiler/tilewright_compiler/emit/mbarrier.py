@@ -43,12 +43,15 @@ def _emit_init(emitter: KernelEmitter, operation: Operation) -> None:
     assert isinstance(type_, MbarrierType), f"{type_} is no ring of mbarriers"
     assert type_.slots is not None, "the verifier lets only rings pass"
     arrivals = text.i32(emitter.arrivals[ring])
-    with emitter.one_thread():
+    is_first = text.value(f'llvm.icmp "eq" {emitter.threads.thread}, {text.i32(0)} : i32')
+    text.line(f"scf.if {is_first} {{")
+    with text.nested():
         for slot in range(type_.slots):
             address = advanced(text, emitter.scalar(ring), slot * MBARRIER_BYTES)
             text.line(f"nvvm.mbarrier.init {address}, {arrivals} : {SHARED_POINTER}, i32")
         # Copies arrive from outside of what the barrier that follows orders.
         text.line("nvvm.fence.mbarrier.init")
+    text.line("}")
 
 
 def _emit_slot(emitter: KernelEmitter, operation: Operation) -> None:
@@ -75,17 +78,14 @@ def _emit_arrive(emitter: KernelEmitter, operation: Operation) -> None:
     if emitter.form.has_lanes_that_read:
         text.line(f"nvvm.bar.warp.sync {text.i32(-1)} : i32")
     is_first = emitter.threads.is_representative(free_lane=NUM_LANES - 1, free_warp=0)
-    text.line(f"scf.if {is_first} {{")
-    with text.nested():
-        text.assembly(_ARRIVE, [operand])
-    text.line("}")
+    text.assembly(_ARRIVE, [operand], guard=is_first)
 
 
 def _emit_expect(emitter: KernelEmitter, operation: Operation) -> None:
     mbarrier = emitter.scalar(operation.operands[0])
     size = emitter.text.i32(operation.attributes["bytes"])
-    with emitter.one_thread():
-        emitter.text.assembly(_EXPECT, [(mbarrier, SHARED_POINTER, "r"), (size, "i32", "r")])
+    operands = [(mbarrier, SHARED_POINTER, "r"), (size, "i32", "r")]
+    emitter.text.assembly(_EXPECT, operands, guard=emitter.one_thread())
 
 
 EMITTERS: Mapping[str, Emit] = MappingProxyType(

@@ -132,12 +132,17 @@ class FunctionText:
         *,
         results: Sequence[str] = (),
         tied: Sequence[str] = (),
+        guard: str | None = None,
     ) -> tuple[str, ...]:
         """Append inline PTX that touches memory; return its results, of the types given.
 
         With `tied`, each result starts out as one of these values and replaces it. In the template
-        `$0` is the first result; operands count on from the results, and from those tied.
+        `$0` is the first result; operands count on from the results, and from those tied. Threads
+        in which the i1 `guard` is false skip the instruction, which is one then.
         """
+        if guard is not None:
+            template = f"@${len(results) + len(tied) + len(operands)} {template}"
+            operands = [*operands, (guard, "i1", "b")]
         prefix = "=" if tied else "=&"
         constraints = [
             *(prefix + _REGISTER_CONSTRAINTS[type_] for type_ in results),

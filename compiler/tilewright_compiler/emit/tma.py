@@ -2,7 +2,7 @@
 
 Coordinates are those of elements, the fastest axis first. What lies outside the tensor is read as
 zero and not written, so nothing here has a mask. A store is a group of its own, so that waiting
-counts stores.
+counts stores; to the threads that copy nothing, groups are empty and waits are none.
 """
 
 from __future__ import annotations
@@ -28,16 +28,14 @@ _GENERIC_POINTER = "!llvm.ptr"
 
 def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
     mbarrier = (emitter.scalar(operation.operands[2]), SHARED_POINTER, "r")
-    with emitter.one_thread():
-        for operands, coordinates in _boxes(emitter, operation, operation.operands[3:]):
-            _emit_copy(emitter, _LOAD, [*operands, mbarrier], coordinates)
+    for operands, coordinates in _boxes(emitter, operation, operation.operands[3:]):
+        _emit_copy(emitter, _LOAD, [*operands, mbarrier], coordinates)
 
 
 def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
-    with emitter.one_thread():
-        for operands, coordinates in _boxes(emitter, operation, operation.operands[2:]):
-            _emit_copy(emitter, _STORE, operands, coordinates)
-        emitter.text.line("nvvm.cp.async.bulk.commit.group")
+    for operands, coordinates in _boxes(emitter, operation, operation.operands[2:]):
+        _emit_copy(emitter, _STORE, operands, coordinates)
+    emitter.text.line("nvvm.cp.async.bulk.commit.group")
 
 
 def _emit_copy(
@@ -50,7 +48,7 @@ def _emit_copy(
     text = template.format(
         rank=len(coordinates), coordinates=", ".join(f"${place}" for place in places)
     )
-    emitter.text.assembly(text, [*operands, *coordinates])
+    emitter.text.assembly(text, [*operands, *coordinates], guard=emitter.one_thread())
 
 
 def _boxes(
@@ -84,9 +82,8 @@ def _index(emitter: KernelEmitter, coordinate: Value) -> str:
 
 
 def _emit_store_wait(emitter: KernelEmitter, operation: Operation) -> None:
-    with emitter.one_thread():
-        pending = operation.attributes["pending"]
-        emitter.text.line(f"nvvm.cp.async.bulk.wait_group {pending} {{read}}")
+    pending = operation.attributes["pending"]
+    emitter.text.line(f"nvvm.cp.async.bulk.wait_group {pending} {{read}}")
 
 
 def _emit_fence(emitter: KernelEmitter, operation: Operation) -> None:

@@ -5,8 +5,10 @@ Where `interpret.tile` computes whole tiles, here every operation runs warp by w
 that the layouts give each lane. Warps are coroutines that run to the next barrier in an order drawn
 anew each time; asynchronous copies arrive when a random number says so. What would be right by luck
 only is an error: a race in shared memory, copies that no wait covers, warps that part, replicas
-that differ (`interpret.warp`). So one run proves the schedule for every order of the accesses that
-it makes, and several seeds are for what the values themselves decide.
+that differ (`interpret.warp`). Where warps have roles, each CTA of a persistent kernel runs with
+its producer, and bulk copies arrive as late and in such an order as mbarriers allow. So one run
+proves the schedule for every order of the accesses that it makes, and several seeds are for what
+the values themselves decide.
 """
 
 from __future__ import annotations
@@ -28,13 +30,17 @@ from tilewright_compiler.interpret.plan import may_wait
 from tilewright_compiler.interpret.warp import (
     accesses,
     atomics,
+    bulk,
     combine,
     dot,
     inline_asm,
     lookup,
     moves,
+    roles,
 )
 from tilewright_compiler.interpret.warp.agreement import Agreement
+from tilewright_compiler.interpret.warp.bulk import BulkCopies
+from tilewright_compiler.interpret.warp.clocks import Clocks
 from tilewright_compiler.interpret.warp.copies import Copies
 from tilewright_compiler.interpret.warp.global_memory import GlobalTraces
 from tilewright_compiler.interpret.warp.shared_memory import SharedMemory
@@ -43,20 +49,32 @@ from tilewright_compiler.interpret.warp.state import (
     Iteration,
     Meeting,
     Program,
+    Stop,
+    Waiting,
     Walk,
     Warp,
 )
 from tilewright_compiler.interpret.warp.vectors import plan_accesses
 from tilewright_compiler.ir.core import Block, Module, Operation
-from tilewright_compiler.ir.types import SharedType, TileType, element_bytes
+from tilewright_compiler.ir.types import MbarrierType, SharedType, TileType, element_bytes
 
-_COMPUTE = {**moves.COMPUTE, **accesses.COMPUTE, **dot.COMPUTE, **inline_asm.COMPUTE}
+_COMPUTE = {
+    **moves.COMPUTE,
+    **accesses.COMPUTE,
+    **dot.COMPUTE,
+    **inline_asm.COMPUTE,
+    **bulk.COMPUTE,
+    **roles.COMPUTE,
+}
 _EXCHANGES = {
     **moves.EXCHANGES,
     **lookup.EXCHANGES,
     **accesses.EXCHANGES,
     **atomics.EXCHANGES,
+    **roles.EXCHANGES,
 }
+_MOST_CTAS = 3
+_ARRIVES_EARLY = 0.2
 
 
 def run(
@@ -77,13 +95,17 @@ def run(
         raise InterpreterError(msg)
     vectors = plan_accesses(module)
     traces = GlobalTraces(memory, granule=_global_granule(module))
-    numbers = list(range(prod(grid)))
     random = Random(seed)
+    # A CTA of a persistent kernel runs several programs: a few CTAs are enough to see that.
+    count = prod(grid)
+    if _is_persistent(module):
+        count = random.randint(1, min(count, _MOST_CTAS)) if count else 0
+    numbers = list(range(count))
     random.shuffle(numbers)
     with np.errstate(all="ignore"):
         for number in numbers:
             batch = Batch(module.kernel.name, grid, np.array([number]), memory)
-            _run_program(module, batch, values, vectors, traces, random)
+            _run_program(module, batch, values, vectors, traces, random, count)
 
 
 def _run_program(
@@ -93,33 +115,86 @@ def _run_program(
     vectors: Mapping[Operation, AccessPlan],
     traces: GlobalTraces,
     random: Random,
+    num_ctas: int,
 ) -> None:
     count = module.signature.num_warps
     where = f"kernel {batch.kernel!r}, program {batch.program_at(0)}"
+    operations = list(module.kernel.body.walk())
+    has_roles = any(operation.name == "roles" for operation in operations)
+    clocks = Clocks(num_warps=count + has_roles, num_mbarriers=_count_mbarriers(operations))
     shared = SharedMemory(
         size_bytes=module.attributes.get("shared_bytes", 0),
         granule=_granule(module.kernel.body),
         where=where,
+        clocks=clocks if has_roles else None,
+        num_warps=count + has_roles,
     )
     traces.begin(where)
-    program = Program(batch, count, vectors, shared, traces, Agreement(count))
-    warps = [Warp(index, program, Copies(shared, random)) for index in range(count)]
-    walks = [(warp, _walk(warp, module.kernel.body, values)) for warp in warps]
-    while True:
-        random.shuffle(walks)
-        stops = [(warp, next(walk, None)) for warp, walk in walks]
-        if all(meeting is None for _, meeting in stops):
-            break
-        _check_meeting(program, stops)
-        shared.meet()
-        traces.meet()
+    program = Program(
+        batch,
+        count,
+        vectors,
+        shared,
+        traces,
+        Agreement(count),
+        clocks,
+        BulkCopies(random),
+        int(batch.programs[0]),
+        num_ctas,
+    )
+    warps = [Warp(index, program, Copies(shared, random)) for index in range(count + has_roles)]
+    walks = {warp: _walk(warp, module.kernel.body, values) for warp in warps}
+    _take_turns(program, walks, random)
     for warp in warps:
         if warp.copies.under_way:
             (copy, *_) = warp.copies.under_way
             raise warp.error(copy.access.operation, "the kernel ends while the copy is under way")
+    if program.bulk.under_way:
+        (access, *_) = program.bulk.under_way
+        raise warps[0].error(access.operation, "the kernel ends while the copy is under way")
 
 
-def _check_meeting(program: Program, stops: list[tuple[Warp, Meeting | None]]) -> None:
+def _take_turns(program: Program, walks: Mapping[Warp, Walk], random: Random) -> None:
+    """Run warps to their ends, in any order that barriers and mbarriers allow."""
+    stops: dict[Warp, Stop | None] = {}
+    ready = list(walks)
+    while True:
+        if ready:
+            if random.random() < _ARRIVES_EARLY:
+                program.bulk.let_one_arrive()
+            warp = ready.pop(random.randrange(len(ready)))
+            program.shared.actor = warp.index
+            stops[warp] = next(walks[warp], None)
+        ready += [warp for warp, stop in stops.items() if _may_go_on(stop) and warp not in ready]
+        if ready:
+            continue
+        consumers = [(warp, stop) for warp, stop in stops.items() if not warp.is_producer]
+        meets = [warp for warp, stop in consumers if isinstance(stop, Meeting)]
+        if meets and not any(isinstance(stop, Waiting) for _, stop in consumers):
+            _check_meeting(program, consumers)
+            program.shared.meet()
+            program.traces.meet()
+            program.clocks.meet([warp.index for warp in meets])
+            ready = meets
+        elif not program.bulk.let_one_arrive():
+            break
+    waiting = [(warp, stop) for warp, stop in stops.items() if stop is not None]
+    if waiting:
+        lines = [f"{program.where}: nobody can go on"]
+        for warp, stop in sorted(waiting, key=lambda pair: pair[0].index):
+            lines.append(f"  {_warp_text(warp)} waits at {_stop_text(stop)}")
+        raise ScheduleError("\n".join(lines))
+
+
+def _may_go_on(stop: Stop | None) -> bool:
+    return isinstance(stop, Waiting) and stop.mbarrier.is_complete(stop.parity)
+
+
+def _warp_text(warp: Warp) -> str:
+    return "the producer" if warp.is_producer else f"warp {warp.index}"
+
+
+def _check_meeting(program: Program, stops: list[tuple[Warp, Stop | None]]) -> None:
     """Demand that all warps wait at one barrier; raises ScheduleError."""
     stops = sorted(stops, key=lambda stop: stop[0].index)
     _, first = stops[0]
@@ -128,15 +203,28 @@ def _check_meeting(program: Program, stops: list[tuple[Warp, Meeting | None]]) -
             continue
         lines = [f"{program.where}: warps part at a barrier"]
         for index, stop in ((0, first), (warp.index, meeting)):
-            where = "has ended" if stop is None else f"waits at {_meeting_text(stop)}"
+            where = "has ended" if stop is None else f"waits at {_stop_text(stop)}"
             lines.append(f"  warp {index} {where}")
         raise ScheduleError("\n".join(lines))
 
 
-def _meeting_text(meeting: Meeting) -> str:
-    location = meeting.operation.location
+def _stop_text(stop: Stop) -> str:
+    location = stop.operation.location
     where = "" if location is None else f" at {location.render()}"
-    return f"{meeting.operation.name} (turn {meeting.turn}){where}"
+    what = f"{stop.operation.name} (turn {stop.turn})"
+    if isinstance(stop, Waiting):
+        mbarrier = stop.mbarrier
+        what += f" for parity {stop.parity} of {mbarrier.name}, which is in phase {mbarrier.phase}"
+    return what + where
+
+
+def _count_mbarriers(operations: list[Operation]) -> int:
+    types = [result.type for operation in operations for result in operation.results]
+    return sum(type_.slots or 0 for type_ in types if isinstance(type_, MbarrierType))
+
+
+def _is_persistent(module: Module) -> bool:
+    return any(operation.name == "num_ctas" for operation in module.kernel.body.walk())
 
 
 def _global_granule(module: Module) -> int:
@@ -151,7 +239,8 @@ def _granule(body: Block) -> int:
         element_bytes(value.type)
         for operation in body.walk()
         for value in (*operation.operands, *operation.results)
-        if isinstance(value.type, SharedType) or "shared_offset" in operation.attributes
+        if isinstance(value.type, SharedType)
+        or (isinstance(value.type, TileType) and "shared_offset" in operation.attributes)
     ]
     return min(sizes, default=1)
 
@@ -170,6 +259,8 @@ def _walk(warp: Warp, block: Block, arguments: tuple[Held, ...]) -> Walk:
             held = yield from _EXCHANGES[name](warp, operation)
             if operation.results and held is not None:
                 warp.held[operation.result] = held
+        elif name in dot.WAITS:
+            warp.held.update(zip(operation.results, dot.WAITS[name](warp, operation), strict=True))
         elif name in _CONTROL:
             results = yield from _CONTROL[name](warp, operation)
             warp.held.update(zip(operation.results, results, strict=True))
@@ -227,7 +318,13 @@ def _if(warp: Warp, operation: Operation) -> Walk:
     return (yield from _walk(warp, taken, ()))
 
 
-_CONTROL = {"for": _for, "while": _while, "if": _if, **combine.CONTROL}
+def _roles(warp: Warp, operation: Operation) -> Walk:
+    producer, consumer = operation.regions
+    warp.is_producer = warp.index == warp.program.num_warps
+    return (yield from _walk(warp, producer if warp.is_producer else consumer, ()))
+
+
+_CONTROL = {"for": _for, "while": _while, "if": _if, "roles": _roles, **combine.CONTROL}
 
 # Every operation that scheduled IR may hold: calls are inlined before.
-OPERATIONS = frozenset({*_COMPUTE, *_EXCHANGES, *_CONTROL, *ELEMENTWISE})
+OPERATIONS = frozenset({*_COMPUTE, *_EXCHANGES, *_CONTROL, *dot.WAITS, *ELEMENTWISE})

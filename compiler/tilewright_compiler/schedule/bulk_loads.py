@@ -19,13 +19,13 @@ from tilewright_compiler.ir.types import SharedType, TileType, element_dtype, sh
 from tilewright_compiler.layout.atoms import wgmma
 from tilewright_compiler.layout.panels import panelled
 from tilewright_compiler.layout.wgmma_operand import plan_wgmma_operand
+from tilewright_compiler.schedule.mapped_descriptors import MappedDescriptors
 from tilewright_compiler.schedule.unsuited import Unsuited
 
 GROUP_WARPS = 4
 _GROUP_ROWS = 64
 _MOST_COLUMNS = 256
 _LEAST_COLUMNS = 8
-_MOST_BOX_ROWS = 256  # of a tensor map (CUDA driver API, cuTensorMapEncodeTiled)
 
 
 def bulk_loads(module: Module) -> Module:
@@ -35,11 +35,16 @@ def bulk_loads(module: Module) -> Module:
     blocks by `wgmma`, or a block cannot be copied in bulk.
     """
     operations = list(module.kernel.body.walk())
+    descriptors = MappedDescriptors(module)
     tiles = {
         operation.result: _shared_type(operation)
         for operation in operations
         if operation.name == "descriptor_load"
     }
+    for operation in operations:
+        if operation.name == "descriptor_load":
+            layout = tiles[operation.result].layout
+            descriptors.check(operation.operands[0], layout, user=operation)
     sources = dict(tiles)
     for operation in operations:
         if operation.name == "transpose" and operation.operands[0] in sources:
@@ -74,9 +79,6 @@ def _shared_type(load: Operation) -> SharedType:
     layout = panelled(type_.shape, axis, size_bytes=dtype.size_bytes)
     if layout is None:
         msg = f"a row of a block {type_} has less than 32 bytes"
-        raise Unsuited(msg, load)
-    if max((*type_.shape[:-1], 1)) > _MOST_BOX_ROWS:
-        msg = f"a block {type_} has more than {_MOST_BOX_ROWS} rows"
         raise Unsuited(msg, load)
     return SharedType(type_.shape, dtype, layout)
 

@@ -29,6 +29,7 @@ from tilewright_compiler.ir.types import (
 )
 from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.layout.panels import ALIGNMENT_BYTES, LINE_BYTES, panelled
+from tilewright_compiler.schedule.mapped_descriptors import MappedDescriptors
 from tilewright_compiler.schedule.unsuited import Unsuited
 
 
@@ -38,6 +39,7 @@ def bulk_stores(module: Module) -> Module:
     Raises Unsuited if a block cannot be copied in bulk, or may be read again by the kernel.
     """
     operations = list(module.kernel.body.walk())
+    descriptors = MappedDescriptors(module)
     made = {o.result: o for o in operations if o.name == "make_descriptor"}
     plans: dict[Operation, list[_Plan]] = {}
     by_store = {}
@@ -47,6 +49,7 @@ def bulk_stores(module: Module) -> Module:
             msg = "which tensor descriptor is written depends on the program's flow"
             raise Unsuited(msg, store)
         plan = _plan(store)
+        descriptors.check(store.operands[0], plan.buffer.layout, user=store)
         plans.setdefault(make, []).append(plan)
         by_store[store] = plan
     _check_loads(module, plans)

@@ -24,6 +24,7 @@ from tilewright_compiler.layout.linear import LinearLayout, log2
 from tilewright_compiler.layout.ordered import is_ordered
 from tilewright_compiler.schedule.allocate_shared import find_overlap
 from tilewright_compiler.schedule.scratch import scratch_bytes
+from tilewright_compiler.schedule.verify_roles import role_complaints
 
 _TOKEN_USERS = ("async_wait", "for", "yield")
 _CONTROL = ("for", "while", "if", "yield", "condition", "return")  # ir.verifier checks types
@@ -46,6 +47,7 @@ def _complaints(module: Module) -> Iterator[tuple[Operation, str]]:
         complaint = complaint or _carried_complaint(operation)
         if complaint is not None:
             yield operation, complaint
+    yield from role_complaints(module)
     overlap = find_overlap(module)
     if overlap is not None:
         operation, other = overlap

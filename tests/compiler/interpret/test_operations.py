@@ -13,7 +13,7 @@ from helpers.tile_operation import apply
 from tilewright.abi.dtypes import bfloat16, float16, int1, int8, int32, int64, uint32
 from tilewright_compiler.interpret import scheduled
 from tilewright_compiler.interpret.ops import COMPUTE, CONTROL
-from tilewright_compiler.ir.ops import SPECS, shared
+from tilewright_compiler.ir.ops import SPECS, roles, shared
 
 A = np.array([7, -7, 7, -7], np.int32)
 B = np.array([2, 2, -2, -2], np.int32)
@@ -24,10 +24,10 @@ def test_every_operation_is_implemented() -> None:
     terminators = {name for name, spec in SPECS.items() if spec.terminator}
     assert terminators == {"yield", "condition", "return"}
     # Row kernels run scheduled as well; in lockstep, a barrier does nothing.
-    of_schedules = {spec.name for spec in shared.SPECS} - {"barrier"}
+    of_schedules = {spec.name for spec in (*shared.SPECS, *roles.SPECS)} - {"barrier"}
     assert COMPUTE.keys() | CONTROL.keys() == SPECS.keys() - terminators - of_schedules
     assert not COMPUTE.keys() & CONTROL.keys()
-    assert SPECS.keys() - terminators - {"call"} == scheduled.OPERATIONS
+    assert SPECS.keys() - terminators - {"call", "tma_tile"} == scheduled.OPERATIONS
 
 
 @pytest.mark.parametrize(

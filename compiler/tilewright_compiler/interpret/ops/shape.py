@@ -54,15 +54,6 @@ def _transpose(operation: Operation, operands: Operands, _batch: Batch) -> Array
     return operands[0].transpose(0, *(axis + 1 for axis in order))
 
 
-def _part(operation: Operation, operands: Operands, _batch: Batch) -> Array:
-    (source,) = operands
-    axis, start = operation.attributes["axis"], operation.attributes["start"]
-    if source.shape[axis + 1] == 1:
-        return source
-    extent = shape_of(operation.result.type)[axis]
-    return np.take(source, range(start, start + extent), axis + 1)
-
-
 def _flip(operation: Operation, operands: Operands, _batch: Batch) -> Array:
     result: Array = np.flip(operands[0], operation.attributes["axis"] + 1)
     return result
@@ -78,6 +69,5 @@ COMPUTE: dict[str, Compute] = {
     "broadcast": _broadcast,
     "reshape": _reshape,
     "transpose": _transpose,
-    "tile_part": _part,
     "flip": _flip,
 }

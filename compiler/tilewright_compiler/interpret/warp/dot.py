@@ -3,11 +3,14 @@
 A warp takes the rows of a and the columns of b that its part needs from its own fragments, or from
 shared memory. That the fragments are those of the instruction is the layouts' matter
 (`layout.atoms`): they must be exactly the ones that the dot's `atom` and `warps` ask for.
+
+A warpgroup's dot runs on: its result is `Running` until a `dot_wait` that names it, and what it
+reads of shared memory is being read until then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -15,20 +18,26 @@ import numpy as np
 
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.ops import COMPUTE as TILE_COMPUTE
-from tilewright_compiler.interpret.warp.fragments import read_fragment
+from tilewright_compiler.interpret.warp.fragments import from_bytes, read_fragment
 from tilewright_compiler.interpret.warp.moves import Compute
-from tilewright_compiler.interpret.warp.places import elements
-from tilewright_compiler.interpret.warp.state import SharedTile, Warp
+from tilewright_compiler.interpret.warp.places import elements, offsets
+from tilewright_compiler.interpret.warp.state import Held, Running, SharedTile, Warp
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.ir.types import TileType, shape_of
 from tilewright_compiler.layout.atoms import ATOMS, DotLayouts, dot_layouts
 from tilewright_compiler.layout.linear import LinearLayout
 
+Wait = Callable[[Warp, Operation], tuple[Held, ...]]
 
-def _dot(warp: Warp, operation: Operation) -> Array:
+
+def _dot(warp: Warp, operation: Operation) -> Held:
     warp.copies.let_some_arrive()
     a, b, acc = operation.operands
     layouts = _native_layouts(warp, operation)
+    is_asynchronous = ATOMS[operation.attributes["atom"]].is_wgmma
+    if is_asynchronous:
+        warp.dots += 1
+        warp.reading[warp.dots] = []
     for value, layout in ((a, layouts.a), (b, layouts.b), (acc, layouts.acc)):
         if isinstance(value.type, TileType) and value.type.layout != layout:
             raise warp.error(operation, f"an operand is {value.type}, the dot takes {layout}")
@@ -39,14 +48,32 @@ def _dot(warp: Warp, operation: Operation) -> Array:
     right = _operand(warp, operation, b, layouts.b, depth[:, None] * width + columns)
     held = elements(layouts.acc, warp.index)
     inside = np.searchsorted(rows, held // width), np.searchsorted(columns, held % width)
-    before = np.empty((rows.size, columns.size), warp.array(acc).dtype)
-    before[inside] = warp.array(acc)
+    # Dots that add to the same registers follow each other without a wait.
+    added = warp.held[acc]
+    addend = added.values if is_asynchronous and isinstance(added, Running) else warp.array(acc)
+    before = np.empty((rows.size, columns.size), addend.dtype)
+    before[inside] = addend
     compute = TILE_COMPUTE["dot"]
     after = compute(operation, (left[None], right[None], before[None]), warp.program.batch)
     assert after is not None, "a dot has a result"
     result: Array = after[0][inside]
     warp.agree(operation, result)
-    return result
+    return Running(result, warp.dots) if is_asynchronous else result
+
+
+def _dot_wait(warp: Warp, operation: Operation) -> tuple[Held, ...]:
+    """Wait for all dots of the warp but the last ones, and give what has become readable."""
+    done = warp.dots - operation.attributes["pending"]
+    for group in [group for group in warp.reading if group <= done]:
+        for units in warp.reading.pop(group):
+            warp.program.shared.end_reading(units, warp.index)
+    results: list[Held] = []
+    for value in operation.operands:
+        held = warp.held[value]
+        if isinstance(held, Running) and held.group <= done:
+            held = held.values
+        results.append(held)
+    return tuple(results)
 
 
 def _native_layouts(warp: Warp, operation: Operation) -> DotLayouts:
@@ -76,6 +103,8 @@ def _operand(
 ) -> Array:
     """Return the elements of an operand at flat indices `wanted`."""
     held = warp.held[value]
+    if isinstance(held, SharedTile) and ATOMS[operation.attributes["atom"]].is_wgmma:
+        return _read_behind(warp, operation, held, wanted)
     fragment = (
         read_fragment(warp, operation, held, layout)
         if isinstance(held, SharedTile)
@@ -90,4 +119,15 @@ def _operand(
     return tile[wanted]
 
 
+def _read_behind(warp: Warp, operation: Operation, tile: SharedTile, wanted: Array) -> Array:
+    """Let the instruction read elements of a shared tile, until the warp waits for it."""
+    size = tile.type.dtype.size_bytes
+    starts = (tile.start + offsets(tile.type.layout)[wanted] * size).ravel()
+    access = warp.access(operation, tile.allocation)
+    shared = warp.program.shared
+    warp.reading[warp.dots].append(shared.begin_reading(starts, size, access=access))
+    return from_bytes(shared.peek(starts, size), tile.type).reshape(wanted.shape)
+
+
 COMPUTE: Mapping[str, Compute] = MappingProxyType({"dot": _dot})
+WAITS: Mapping[str, Wait] = MappingProxyType({"dot_wait": _dot_wait})

@@ -17,7 +17,7 @@ from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.ops import hints
 from tilewright_compiler.interpret.warp.fragments import from_bytes, to_bytes, vector_offsets
 from tilewright_compiler.interpret.warp.places import elements, images, threads
-from tilewright_compiler.interpret.warp.state import Held, Meeting, Warp, layout_of
+from tilewright_compiler.interpret.warp.state import Held, Meeting, Stop, Warp, layout_of
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.ir.ops.reduction import COMBINE
 from tilewright_compiler.ir.types import TileType, Type, element_bytes, element_dtype
@@ -38,7 +38,7 @@ from tilewright_compiler.layout.reduce import combine_order, plan_reduce
 from tilewright_compiler.layout.shared import SharedExchange
 
 Compute = Callable[[Warp, Operation], Held | None]
-Exchange = Callable[[Warp, Operation], Generator[Meeting, None, Held | None]]
+Exchange = Callable[[Warp, Operation], Generator[Stop, None, Held | None]]
 
 
 def _arange(warp: Warp, operation: Operation) -> Array:

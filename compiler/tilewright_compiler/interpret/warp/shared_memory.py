@@ -4,6 +4,8 @@ What an asynchronous copy writes belongs to nobody until the thread that started
 it; from then on it is a write of that thread. Two accesses that are not ordered (`traces`) are an
 error whatever their values, in whatever order the checker happens to run them.
 
+What copies and matrix instructions do of their own is `proxies`'; kernels without roles have none.
+
 Memory starts as 0xFF, NaN in every float type. Bytes that nothing wrote, or that another allocation
 wrote last, may not be read.
 """
@@ -18,6 +20,8 @@ import numpy as np
 
 from tilewright.errors import ScheduleError
 from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.warp.clocks import Clocks, Mbarrier
+from tilewright_compiler.interpret.warp.proxies import Conflict, Proxies
 from tilewright_compiler.interpret.warp.traces import (
     NOBODY,
     SEVERAL,
@@ -53,7 +57,10 @@ class SharedMemory:
     in shared memory.
     """
 
-    def __init__(self, *, size_bytes: int, granule: int, where: str) -> None:
+    def __init__(
+        self, *, size_bytes: int, granule: int, where: str, clocks: Clocks | None, num_warps: int
+    ) -> None:
+        self.actor = 0  # the warp that runs
         self._granule = granule
         self._where = where
         size = size_bytes // granule
@@ -62,10 +69,19 @@ class SharedMemory:
         self._owner = np.full(size, -1)
         self._flight = np.full(size, -1)
         self._flight_thread = np.full(size, NOBODY)
+        self._proxies: Proxies | None = None
+        if clocks is not None:
+            self._proxies = Proxies(size, clocks=clocks, num_warps=num_warps)
         self._epoch = 0
         self._accesses: list[Access] = []
         self._numbers: dict[tuple[Operation, int], int] = {}
         self._allocations: dict[Operation, int] = {}
+
+    @property
+    def proxies(self) -> Proxies:
+        """The traces of bulk copies and asynchronous dots."""
+        assert self._proxies is not None, "only kernels with roles have copies of blocks"
+        return self._proxies
 
     def meet(self) -> None:
         """Begin the next epoch: all warps passed a barrier."""
@@ -76,6 +92,7 @@ class SharedMemory:
         units, by = self._spread(starts, threads, size_bytes, access)
         number, epoch = self._number(access), self._epoch
         self._refuse_in_flight(units, by, access)
+        self._touch(units, by, access, writes=False)
         racing = self._wrote.others(units, by, epoch)
         if racing.any():
             self._race(units, by, racing, access, self._wrote)
@@ -100,6 +117,7 @@ class SharedMemory:
         new = np.ascontiguousarray(values).view(self._units.dtype).ravel()
         number = self._number(access)
         self._refuse_in_flight(units, by, access)
+        self._touch(units, by, access, writes=True)
         replica = (self._wrote.access[units] == number) & (self._wrote.epoch[units] == self._epoch)
         racing = self._wrote.others(units, by, self._epoch) & ~replica
         if racing.any():
@@ -171,6 +189,66 @@ class SharedMemory:
         self._flight[copy.units] = -1
         self._wrote.record(copy.units, copy.threads, self._epoch, self._number(copy.access))
         self._owner[copy.units] = self._allocation(copy.access)
+
+    # What warps start and do not do themselves
+
+    def bring(self, starts: Array, size_bytes: int, *, mbarrier: Mbarrier, access: Access) -> None:
+        """Start bringing elements to `starts` [n], on the present phase of an mbarrier."""
+        units, by = self._spread(starts, np.array(SEVERAL), size_bytes, access)
+        conflict = self.proxies.bring(
+            units,
+            self.actor,
+            actor=mbarrier.actor,
+            time=mbarrier.phase + 1,
+            access=self._number(access),
+        )
+        self._refuse(conflict, units, by, access)
+        self._units[units] = np.iinfo(self._units.dtype).max
+        self._owner[units] = self._allocation(access)
+
+    def place(self, starts: Array, stored: Array, access: Access) -> None:
+        """Let the bytes [n, size] that were to be brought arrive."""
+        units, _ = self._spread(starts, np.array(SEVERAL), stored.shape[-1], access)
+        self._units[units] = np.ascontiguousarray(stored).view(self._units.dtype).ravel()
+
+    def begin_reading(self, starts: Array, size_bytes: int, *, access: Access) -> Array:
+        """Start reading elements at `starts` [n] behind the warp's back; return their units."""
+        units, by = self._spread(starts, np.array(SEVERAL), size_bytes, access)
+        conflict = self.proxies.begin_reading(units, self.actor, access=self._number(access))
+        self._refuse(conflict, units, by, access)
+        racing = self._wrote.others(units, by, self._epoch)
+        if racing.any():
+            self._race(units, by, racing, access, self._wrote)
+        foreign = self._owner[units] != self._allocation(access)
+        if foreign.any():
+            self._refuse_foreign(units, by, foreign, access)
+        return units
+
+    def end_reading(self, units: Array, warp: int) -> None:
+        """End a reading, which a warp has waited for."""
+        self.proxies.end_reading(units, warp)
+
+    def peek(self, starts: Array, size_bytes: int) -> Array:
+        """Return the bytes of elements at `starts` [n], [n, size_bytes], as they are now."""
+        within = np.arange(size_bytes // self._granule)
+        units = starts[:, None] // self._granule + within
+        return self._units[units].view(np.uint8).reshape(*starts.shape, size_bytes)
+
+    def _touch(self, units: Array, threads: Array, access: Access, *, writes: bool) -> None:
+        if self._proxies is not None:
+            number = self._number(access)
+            conflict = self._proxies.touch(units, self.actor, access=number, writes=writes)
+            self._refuse(conflict, units, threads, access)
+
+    def _refuse(
+        self, conflict: Conflict | None, units: Array, threads: Array, access: Access
+    ) -> None:
+        if conflict is None:
+            return
+        last = int(conflict.access[int(conflict.units.argmax())])
+        other = self._accesses[last] if last >= 0 else None
+        what = conflict.what if other is None else f"{conflict.what} ({access_text(other)})"
+        self._fail(units, threads, conflict.units, access, what, other)
 
     def _spread(
         self, starts: Array, threads: Array, size_bytes: int, access: Access

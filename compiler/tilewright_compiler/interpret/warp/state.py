@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,14 +14,18 @@ from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.memory import Access as GlobalAccess
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.warp.agreement import Agreement
+from tilewright_compiler.interpret.warp.clocks import Clocks, Mbarrier
 from tilewright_compiler.interpret.warp.copies import Copies
 from tilewright_compiler.interpret.warp.global_memory import GlobalTraces
 from tilewright_compiler.interpret.warp.places import elements
 from tilewright_compiler.interpret.warp.shared_memory import SharedMemory
 from tilewright_compiler.interpret.warp.traces import Access
 from tilewright_compiler.ir.core import Operation, Value
-from tilewright_compiler.ir.types import SharedType, TileType, Type, element_dtype
+from tilewright_compiler.ir.types import DescriptorType, SharedType, TileType, Type, element_dtype
 from tilewright_compiler.layout.linear import LinearLayout
+
+if TYPE_CHECKING:
+    from tilewright_compiler.interpret.warp.bulk import BulkCopies
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +44,38 @@ class Token:
     group: int
 
 
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A tensor in global memory: address, sizes and strides in elements."""
+
+    type: DescriptorType
+    base: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MbarrierRing:
+    """A ring of mbarriers, the same for all warps; without members until it is initialised."""
+
+    operation: Operation
+    slots: int
+    members: list[Mbarrier] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Running:
+    """What a matrix instruction will have added up: nobody may look before it is waited for.
+
+    `groups` are the numbers of the warp's dots that still add to it.
+    """
+
+    values: Array
+    group: int
+
+
 # A scalar is an array [1], a tile the array [lanes, registers] of the warp's part.
-Held = Array | SharedTile | Token
+Held = Array | SharedTile | Token | Descriptor | Mbarrier | MbarrierRing | Running
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +86,27 @@ class Meeting:
     turn: int
 
 
-Walk = Generator[Meeting, None, tuple[Held, ...]]
-"""The run of a block: it pauses where warps meet, and gives what the block yields."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting:
+    """Where a warp waits for a phase of an mbarrier."""
+
+    operation: Operation
+    turn: int
+    mbarrier: Mbarrier
+    parity: int
+
+
+Stop = Meeting | Waiting
+Walk = Generator[Stop, None, tuple[Held, ...]]
+"""The run of a block: it pauses where warps meet or wait, and gives what the block yields."""
 
 
 @dataclass(slots=True)
 class Program:
     """What the warps of one program share. `batch` holds this program alone, `vectors` how each
     access to global memory is planned.
+
+    Of a persistent kernel it is one CTA, number `cta` of `num_ctas`, that runs several programs.
     """
 
     batch: Batch
@@ -67,6 +115,11 @@ class Program:
     shared: SharedMemory
     traces: GlobalTraces
     agreement: Agreement
+    clocks: Clocks
+    bulk: BulkCopies
+    cta: int = 0
+    num_ctas: int = 1
+    mbarriers: dict[Operation, MbarrierRing] = field(default_factory=dict)
 
     @property
     def where(self) -> str:
@@ -90,9 +143,13 @@ class Phase:
     slot: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Warp:
-    """One warp of a program."""
+    """One warp of a program, or the thread that is the producer.
+
+    `dots` counts the asynchronous dots that it started; of `reading`, those that it has not waited
+    for, it knows what they read.
+    """
 
     index: int
     program: Program
@@ -101,10 +158,17 @@ class Warp:
     loops: tuple[Iteration, ...] = ()
     turns: dict[Operation, int] = field(default_factory=dict)
     phases: dict[Operation, Phase] = field(default_factory=dict)
+    is_producer: bool = False
+    dots: int = 0
+    reading: dict[int, list[Array]] = field(default_factory=dict)
 
     def array(self, value: Value) -> Array:
         """Return the scalar or tile that the warp holds for a value."""
         held = self.held[value]
+        if isinstance(held, Running):
+            name = f"%{value.name}" if value.name else str(value.type)
+            msg = f"{self.program.where}, warp {self.index}: {name} is read while its dot runs"
+            raise ScheduleError(msg)
         assert isinstance(held, np.ndarray), "scalars and tiles are arrays"
         return held
 

@@ -1,0 +1,177 @@
+"""Products of descriptor blocks under the Hopper schedule: its text, what it computes, and what it
+leaves to the other schedule.
+
+`golden/.../test_hopper/<case>.{before,after}.tile` show whole kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16
+from numpy.typing import NDArray
+
+from helpers.descriptor_kernels import Product
+from helpers.golden import Golden, golden_directory
+from helpers.mutations import find
+from tilewright_compiler.interpret import scheduled
+from tilewright_compiler.ir.core import Module
+from tilewright_compiler.ir.parser import parse_module
+from tilewright_compiler.ir.printer import print_module
+from tilewright_compiler.ir.verifier import verify
+from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.passes import optimize
+from tilewright_compiler.schedule.hopper import schedule_hopper, why_not
+
+_GOLDEN = golden_directory(Path(__file__).parents[2], Path(__file__))
+_CASES = sorted(path.name.removesuffix(".before.tile") for path in _GOLDEN.glob("*.before.tile"))
+
+SEEDS = range(2)
+
+
+def source(case: str) -> str:
+    return (_GOLDEN / f"{case}.before.tile").read_text(encoding="utf-8")
+
+
+def module_of(text: str) -> Module:
+    module = parse_module(text)
+    verify(module)
+    return optimize(module)
+
+
+def schedule(module: Module) -> Module:
+    result = schedule_hopper(module)
+    assert result is not None, why_not(module)
+    verify(result)
+    return result
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_schedule_gives_the_golden_text(case: str, golden: Golden) -> None:
+    golden(print_module(schedule(module_of(source(case)))), name=f"{case}.after.tile")
+
+
+PRODUCTS = [
+    Product(),
+    Product(b_unit="k"),
+    Product(a_unit="m", b_unit="k"),
+    Product(a_unit="m"),
+    Product(m=128, n=64, k=64, num_warps=8, out="bf16"),
+    Product(m=256, n=16, k=16, num_warps=8),
+    Product(n=128, num_warps=8, out="f16", dtype="f16"),
+    Product(dtype="i8", out="i32", b_unit="k"),
+    Product(dtype="u8", out="i32", b_unit="k"),
+    Product(dtype="f32", b_unit="k"),
+    Product(num_stages=1),
+    Product(num_stages=2),
+]
+
+
+@pytest.mark.parametrize("product", PRODUCTS, ids=str)
+@pytest.mark.parametrize("sizes", [(128, 64, 64), (70, 90, 100), (1, 1, 1), (64, 32, 0)])
+def test_product(product: Product, sizes: tuple[int, int, int]) -> None:
+    result = schedule(product.module())
+    for seed in SEEDS:
+        arguments, expected = product.arguments(*sizes)
+        scheduled.run(result, grid=product.grid(*sizes[:2]), arguments=arguments, seed=seed)
+        np.testing.assert_allclose(
+            arguments["c"].astype(np.float64), expected.astype(np.float64), rtol=1e-2
+        )
+
+
+def run(case: str, grid: tuple[int, int, int], arguments: Mapping[str, Any]) -> None:
+    for seed in SEEDS:
+        scheduled.run(
+            schedule(module_of(source(case))), grid=grid, arguments=dict(arguments), seed=seed
+        )
+
+
+def matrix(rows: int, columns: int, seed: int) -> NDArray[Any]:
+    """Return small numbers, aligned as tensor maps want it."""
+    memory = np.zeros(rows * columns + 32, bfloat16)
+    start = -(memory.ctypes.data // 2) % 32
+    result: NDArray[Any] = memory[start : start + rows * columns].reshape(rows, columns)
+    result[:] = np.random.default_rng(seed).integers(-3, 4, (rows, columns)) / 2
+    return result
+
+
+def test_two_products_of_one_operand() -> None:
+    m, n, k = 100, 48, 80
+    a, b, b2, c = matrix(m, k, 0), matrix(k, n, 1), matrix(k, n, 2), matrix(m, n, 3)
+    run("gated", (2, 2, 1), {"a": a, "b": b, "b2": b2, "c": c, "m": m, "n": n, "k": k})
+    left, up, gate = (array.astype(np.float32) for array in (a, b2, b))
+    expected = np.maximum(left @ gate, 0) * (left @ up)
+    np.testing.assert_allclose(c.astype(np.float32), expected, rtol=1e-2)
+
+
+def test_products_that_feed_each_other() -> None:
+    m, n = 100, 75
+    q, k, v = matrix(m, 64, 0), matrix(n, 64, 1), matrix(n, 64, 2)
+    memory = np.zeros(m * 64 + 16, np.float32)
+    start = -(memory.ctypes.data // 4) % 16
+    o = memory[start : start + m * 64].reshape(m, 64)
+    run("attention", (2, 1, 1), {"q": q, "k": k, "v": v, "o": o, "m": m, "n": n})
+    scores = q.astype(np.float64) @ k.astype(np.float64).T / 8
+    weights = np.exp2(scores - scores.max(1, keepdims=True))
+    expected = weights / weights.sum(1, keepdims=True) @ v.astype(np.float64)
+    np.testing.assert_allclose(o, expected, atol=2e-2)
+
+
+def test_fewer_stages_are_used_where_memory_is_short() -> None:
+    module = Product(m=64, n=64, k=64, num_stages=4).module()
+    result = schedule_hopper(module, shared_limit=64 * 1024)
+    assert result is not None
+    assert result.attributes["num_stages"] == 2
+    assert result.attributes["shared_bytes"] <= 64 * 1024
+    assert schedule_hopper(module, shared_limit=16 * 1024) is None
+
+
+def test_accumulators_are_stored_as_they_lie() -> None:
+    """Parts of an accumulator need no exchange: no conversion, and two buffers of one line."""
+    result = schedule(Product(m=128, n=128, k=64, num_warps=8, out="bf16").module())
+    assert not find(result, "convert_layout")
+    stores = find(result, "shared_store")
+    assert len(stores) == 2
+    for store in stores:
+        layout = getattr(store.operands[0].type, "layout", None)
+        assert isinstance(layout, LinearLayout)
+        assert layout.shape == (128, 64)
+
+
+@pytest.mark.parametrize(
+    ("product", "reason"),
+    [
+        (Product(m=32), "4 warps do not share 32 rows"),
+        (Product(num_warps=2), "2 warps do not share 64 rows"),
+        (Product(dtype="i8", out="i32"), "contiguous along the axis that is not reduced"),
+        (Product(dtype="f8e4m3"), "does not multiply f8e4m3"),
+        (Product(n=8), "less than 32 bytes"),
+        (Product(m=512, n=32), "no tensor map"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_left_alone(product: Product, reason: str) -> None:
+    module = product.module()
+    assert schedule_hopper(module) is None
+    assert reason in str(why_not(module))
+
+
+def test_unknown_alignment_is_left_alone() -> None:
+    text = Product().text()
+    assert "stride" in str(why_not(module_of(text.replace("lda:i64:16s", "lda:i64:s"))))
+    assert "base" in str(why_not(module_of(text.replace("a:*bf16:16", "a:*bf16"))))
+
+
+def test_descriptors_of_a_program_are_left_alone() -> None:
+    text = Product().text()
+    line = next(line for line in text.splitlines() if "%da = make_descriptor" in line)
+    moved = text.replace(line + "\n", "")
+    moved = moved.replace(
+        "  %r0 = mul",
+        "  %rest = sub %m, %row : i64\n" + line.replace("%m,", "%rest,") + "\n  %r0 = mul",
+    )
+    assert "not made of launch arguments" in str(why_not(module_of(moved)))
