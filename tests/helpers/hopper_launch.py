@@ -53,8 +53,13 @@ def _value(
     base = memory[spec.pointer]
     assert isinstance(base, np.ndarray), f"{spec.pointer} is a pointer"
 
+    def number(text: str) -> int:
+        value = int(text) if text.isdigit() else memory[text]
+        assert isinstance(value, int), f"{text} is an integer"
+        return value
+
     def numbers(texts: tuple[str, ...]) -> tuple[int, ...]:
-        return tuple(int(text) if text.isdigit() else int(memory[text]) for text in texts)
+        return tuple(map(number, texts))
 
     return TensorMap(base, numbers(spec.sizes), numbers(spec.strides), spec.box, spec.swizzle_bytes)
 

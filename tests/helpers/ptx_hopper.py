@@ -91,7 +91,7 @@ class Hopper:
 def swizzled(address: Array, swizzle_bytes: int) -> Array:
     """Return where the hardware puts what a box or an operand has at this address."""
     mask = (1 << _SWIZZLE_BITS[swizzle_bytes]) - 1
-    return address ^ (address >> 7 & mask) << 4
+    return np.asarray(address ^ (address >> 7 & mask) << 4)
 
 
 def mbarrier(machine: Machine, instruction: Instruction, threads: Array) -> Array:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from helpers.layouts import layouts, shapes
 from tilewright.errors import InternalCompilerError
+from tilewright_compiler.layout.convert import part_registers
 from tilewright_compiler.layout.linear import HardwareIndex, LinearLayout, flatten, unflatten
 
 ROWS = LinearLayout((16, 64), (1, 2), (4, 8, 16, 32, 64), (128, 256, 512))
@@ -158,3 +159,23 @@ def test_projection_to_a_shape_that_does_not_broadcast_is_refused() -> None:
 def test_separable_along_an_axis() -> None:
     assert ROWS.is_separable(1)
     assert not LinearLayout((32, 2), (), (3, 4, 8, 16, 32), (1,)).is_separable(1)
+
+
+@pytest.mark.parametrize("start", [0, 8, 24])
+def test_a_part_is_a_choice_of_registers(start: int) -> None:
+    layout = LinearLayout((4, 32), (1, 8, 16), (2, 4, 32, 64, 0), (0,))
+    part = layout.part(1, 8)
+    assert part == LinearLayout((4, 8), (1,), (2, 4, 8, 16, 0), (0,))
+    assert part is not None
+    registers = part_registers(layout, part, axis=1, start=start)
+    for place, flat in part.places():
+        row, column = unflatten(flat, part.shape)
+        whole = layout.coordinates(
+            register=registers[place.register], lane=place.lane, warp=place.warp
+        )
+        assert whole == (row, start + column)
+
+
+@pytest.mark.parametrize(("axis", "extent"), [(1, 4), (0, 2)])
+def test_no_part_where_threads_hold_some_blocks_only(axis: int, extent: int) -> None:
+    assert LinearLayout((4, 32), (1, 8, 16), (2, 4, 32, 64, 0), ()).part(axis, extent) is None
