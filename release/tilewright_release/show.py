@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         type=Target.parse,
-        help="in its own schedule from `scheduled` on; for sass the first, for resources all",
+        help="show the stages from `scheduled` on as for this target alone",
     )
     parser.add_argument("--list", action="store_true", help="list the declared signatures instead")
 

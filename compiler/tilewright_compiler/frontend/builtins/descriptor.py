@@ -6,6 +6,9 @@ that what the launch gives stays recognisable: the host makes tensor maps of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 import tilewright.language as tl
 from tilewright.abi.dtypes import int1, int64
 from tilewright.errors import KernelTypeError, KernelValueError
@@ -26,7 +29,9 @@ from tilewright_compiler.frontend.scope import Scope
 from tilewright_compiler.ir.core import Value
 from tilewright_compiler.ir.types import DescriptorType, ScalarType, element_dtype
 
-METHODS = {"load": tl.load_tensor_descriptor, "store": tl.store_tensor_descriptor}
+METHODS: Mapping[str, Callable[..., object]] = MappingProxyType(
+    {"load": tl.load_tensor_descriptor, "store": tl.store_tensor_descriptor}
+)
 _ATTRIBUTES = ("dtype", "block_shape", "shape", "strides", *METHODS)
 _MOST_AXES = 5  # of a tensor map (CUDA driver API, cuTensorMapEncodeTiled)
 
