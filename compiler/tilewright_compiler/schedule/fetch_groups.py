@@ -1,8 +1,10 @@
 """Blocks of a kernel -> the groups of bulk copies in them that arrive together.
 
 Tiles that dots read side by side are one group: they share a ring's worth of slots, an mbarrier
-that says that a slot is full, and one that says that it is empty. Groups of the body of a loop
-inside a program have as many slots as the loop asks for; others, one for each program, have one.
+that says that a slot is full, and one that says that it is empty. A group has several sites where
+`rotate_dots` has moved a part of an iteration out of its loop: whoever comes next takes the next
+slot. Groups of the body of a loop inside a program have as many slots as the loop asks for; others,
+one for each program, have one.
 """
 
 from __future__ import annotations
@@ -16,55 +18,71 @@ from tilewright_compiler.ir.types import SharedType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FetchGroup:
-    """The `tma_tile`s of one block that arrive together, in order, and the slots of their rings.
+    """Tiles that arrive together: their types and names, and the slots of their rings."""
 
-    `users` are the operations of that block that read the tiles, themselves or inside.
-    """
-
-    tiles: tuple[Operation, ...]
+    tiles: tuple[Value, ...]
     slots: int
-    users: frozenset[Operation]
 
     @property
     def num_bytes(self) -> int:
         """Bytes that arrive in one slot."""
-        return sum(tile_type(tile).tile_bytes for tile in self.tiles)
+        return sum(shared_type(tile).tile_bytes for tile in self.tiles)
 
 
-Groups = Mapping[Block, tuple[FetchGroup, ...]]
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """Where a group arrives: the `tma_tile`s of a block, in order.
+
+    `users` are the operations of that block that read the tiles, themselves or inside.
+    """
+
+    group: FetchGroup
+    tiles: tuple[Operation, ...]
+    users: frozenset[Operation]
 
 
-def tile_type(tile: Operation) -> SharedType:
-    """Return the type of a `tma_tile`'s result."""
-    type_ = tile.result.type
-    assert isinstance(type_, SharedType), "the verifier checks types"
-    return type_
+Sites = Mapping[Block, tuple[Site, ...]]
 
 
-def find_groups(module: Module, *, max_stages: int) -> Groups:
-    """Return the groups of each block, in program order; loops get at most `max_stages` slots."""
-    found: dict[Block, tuple[FetchGroup, ...]] = {}
+def shared_type(tile: Value) -> SharedType:
+    """Return the type of a tile in shared memory."""
+    assert isinstance(tile.type, SharedType), "the verifier checks types"
+    return tile.type
+
+
+def find_sites(module: Module, *, max_stages: int) -> Sites:
+    """Return the sites of each block, in program order; loops get at most `max_stages` slots."""
+    found: list[tuple[Block, tuple[Operation, ...], frozenset[Operation], int]] = []
 
     def visit(block: Block, loops: tuple[Operation, ...]) -> None:
         stages = 1
         if len(loops) > 1:
             asked = loops[-1].attributes.get("num_stages", module.signature.num_stages)
             stages = min(asked, max_stages)
-        groups = tuple(_groups(block, stages))
-        if groups:
-            found[block] = groups
+        for tiles, users in _components(block):
+            found.append((block, tiles, users, stages))
         for operation in block.operations:
             for region in operation.regions:
                 visit(region, (*loops, operation) if operation.name == "for" else loops)
 
     visit(module.kernel.body, ())
-    return found
+    slots: dict[object, int] = {}
+    for _, tiles, _, stages in found:
+        slots[_key(tiles)] = max(stages, slots.get(_key(tiles), 0))
+    groups: dict[object, FetchGroup] = {}
+    sites: dict[Block, tuple[Site, ...]] = {}
+    for block, tiles, users, _ in found:
+        key = _key(tiles)
+        if key not in groups:
+            groups[key] = FetchGroup(tuple(tile.result for tile in tiles), slots[key])
+        sites[block] = (*sites.get(block, ()), Site(groups[key], tiles, users))
+    return sites
 
 
-def groups_inside(operation: Operation, groups: Groups) -> tuple[FetchGroup, ...]:
+def groups_inside(operation: Operation, sites: Sites) -> tuple[FetchGroup, ...]:
     """Return the groups of all blocks inside an operation, in program order."""
-    inside = [groups.get(region, ()) for inner in operation.walk() for region in inner.regions]
-    return tuple(group for of_block in inside for group in of_block)
+    inside = [sites.get(region, ()) for inner in operation.walk() for region in inner.regions]
+    return tuple(dict.fromkeys(site.group for of_block in inside for site in of_block))
 
 
 def uses(block: Block) -> dict[Value, list[Operation]]:
@@ -79,13 +97,19 @@ def uses(block: Block) -> dict[Value, list[Operation]]:
     return found
 
 
-def _groups(block: Block, slots: int) -> Iterator[FetchGroup]:
+def _key(tiles: tuple[Operation, ...]) -> object:
+    """Return what sites of one group have in common: the rings that their tiles name."""
+    rings = tuple(tile.attributes.get("ring") for tile in tiles)
+    return tiles if None in rings else rings
+
+
+def _components(block: Block) -> Iterator[tuple[tuple[Operation, ...], frozenset[Operation]]]:
+    """Yield the tiles of a block that dots connect, with all that reads them."""
     tiles = [operation for operation in block.operations if operation.name == "tma_tile"]
     if not tiles:
         return
     used = uses(block)
     readers = {tile: frozenset(_readers(tile.result, used)) for tile in tiles}
-    # Each component of tiles connected by dots.
     components: list[list[Operation]] = []
     for tile in tiles:
         dots = {reader for reader in readers[tile] if reader.name == "dot"}
@@ -94,9 +118,8 @@ def _groups(block: Block, slots: int) -> Iterator[FetchGroup]:
         components.append([*(t for c in joined for t in c), tile])
     components.sort(key=lambda component: tiles.index(component[0]))
     for component in components:
-        yield FetchGroup(
-            tuple(component), slots, frozenset().union(*(readers[tile] for tile in component))
-        )
+        nobody: frozenset[Operation] = frozenset()
+        yield tuple(component), nobody.union(*(readers[tile] for tile in component))
 
 
 def _readers(value: Value, used: Mapping[Value, list[Operation]]) -> Iterator[Operation]:

@@ -18,6 +18,7 @@ from tilewright_compiler.schedule.insert_barriers import insert_barriers
 from tilewright_compiler.schedule.multistage import most_stages
 from tilewright_compiler.schedule.persistent import persistent
 from tilewright_compiler.schedule.place_operands import place_operands
+from tilewright_compiler.schedule.rotate_dots import rotate_dots
 from tilewright_compiler.schedule.unsuited import Unsuited
 from tilewright_compiler.schedule.verify_scheduled import verify_scheduled
 from tilewright_compiler.schedule.warp_specialize import warp_specialize
@@ -47,7 +48,8 @@ def why_not(module: Module, *, shared_limit: int = SHARED_BYTES) -> str | None:
 
 
 def _scheduled(module: Module, shared_limit: int) -> Module:
-    placed = persistent(bulk_stores(assign_layouts(legalize_dot(bulk_loads(module)))))
+    placed = bulk_stores(assign_layouts(legalize_dot(bulk_loads(module))))
+    placed = persistent(rotate_dots(placed))
     scheduled = insert_barriers(_fit(placed, shared_limit))
     verify_scheduled(scheduled)
     return scheduled

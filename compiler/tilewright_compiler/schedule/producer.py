@@ -29,11 +29,12 @@ class Producer(Role):
         """Leave a block as it is: copies under way are waited for by those who read them."""
 
     def _fetch(self, tile: Operation, builder: Builder) -> None:
-        group = self.group_of[tile]
+        site = self.site_of[tile]
+        group = site.group
         rings, counter = self.rings[group], self.counters[group]
         builder.location = tile.location
         full = self.mbarrier(rings.full, counter.slot, builder)
-        if tile is group.tiles[0]:
+        if tile is site.tiles[0]:
             empty = self.mbarrier(rings.empty, counter.slot, builder)
             one = constant(builder, 1, int32)
             # A slot that nobody has filled yet counts as emptied in the phase before the first.
@@ -44,5 +45,5 @@ class Producer(Role):
         self.values[tile.result] = place
         descriptor, *coordinates = (self.values.get(value, value) for value in tile.operands)
         builder.create("tma_load", [descriptor, place, full, *coordinates])
-        if tile is group.tiles[-1]:
+        if tile is site.tiles[-1]:
             self.counters[group] = counter.advanced(builder, group.slots)

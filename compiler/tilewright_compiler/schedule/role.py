@@ -16,7 +16,12 @@ from tilewright.abi.dtypes import int1, int32
 from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
 from tilewright_compiler.ir.core import Block, Operation, Value
 from tilewright_compiler.ir.types import MbarrierType, ScalarType
-from tilewright_compiler.schedule.fetch_groups import FetchGroup, Groups, groups_inside, tile_type
+from tilewright_compiler.schedule.fetch_groups import (
+    FetchGroup,
+    Sites,
+    groups_inside,
+    shared_type,
+)
 from tilewright_compiler.schedule.loop_range import constant
 from tilewright_compiler.schedule.unsuited import Unsuited
 
@@ -69,24 +74,23 @@ class Role(ABC):
     """
 
     def __init__(
-        self, groups: Groups, rings: Mapping[FetchGroup, Rings], values: Mapping[Value, Value]
+        self, sites: Sites, rings: Mapping[FetchGroup, Rings], values: Mapping[Value, Value]
     ) -> None:
-        self.groups = groups
+        self.sites = sites
         self.rings = rings
         self.values: ValueMap = dict(values)
         self.counters: dict[FetchGroup, Counter] = {}
-        self.group_of = {
-            tile: group for found in groups.values() for group in found for tile in group.tiles
+        self.site_of = {
+            tile: site for found in sites.values() for site in found for tile in site.tiles
         }
 
     def region(self, operations: Sequence[Operation]) -> Block:
         """Return the role's region, which does `operations`."""
         block = Block()
         builder = Builder(block)
-        for found in self.groups.values():
-            for group in found:
-                zero = constant(builder, 0, int32)
-                self.counters[group] = Counter(zero, constant(builder, 0, int32))
+        for group in self.rings:
+            zero = constant(builder, 0, int32)
+            self.counters[group] = Counter(zero, zero)
         for operation in operations:
             self.operation(operation, builder)
         self.end(builder)
@@ -104,11 +108,13 @@ class Role(ABC):
     def copy(self, operation: Operation, builder: Builder) -> None:
         """Rebuild an operation with what is inside it."""
         builder.location = operation.location
-        inside = groups_inside(operation, self.groups)
+        inside = groups_inside(operation, self.sites)
         if not operation.regions:
             copy_operation(operation, self.values, builder)
         elif operation.name == "for":
             self.loop(operation, inside, builder)
+        elif operation.name == "if":
+            self.branch(operation, inside, builder)
         elif inside:
             msg = f"tensor descriptors are read inside a {operation.name}"
             raise Unsuited(msg, operation)
@@ -146,6 +152,32 @@ class Role(ABC):
         self.values.update(zip(loop.results, new.results[:count], strict=True))
         self._set_counters(inside, new.results[count:])
 
+    def branch(self, operation: Operation, inside: Sequence[FetchGroup], builder: Builder) -> None:
+        """Rebuild an `if`, which gives the counters of the groups inside besides its results."""
+        before = dict(self.counters)
+        regions = []
+        for old in operation.regions:
+            self.counters = dict(before)
+            region = Block()
+            inner = Builder(region, operation.location)
+            for within in old.operations[:-1]:
+                self.operation(within, inner)
+            self.end(inner)
+            yielded = [self.values.get(value, value) for value in old.terminator.operands]
+            yielded += [value for group in inside for value in self._counter_values(group)]
+            inner.create("yield", yielded)
+            regions.append(region)
+        condition = self.values.get(operation.operands[0], operation.operands[0])
+        builder.location = operation.location
+        types = [value.type for value in regions[0].terminator.operands]
+        new = builder.create("if", [condition], types, regions)
+        count = len(operation.results)
+        for result, old_result in zip(new.results, operation.results, strict=False):
+            result.name = old_result.name
+        self.values.update(zip(operation.results, new.results[:count], strict=True))
+        self.counters = before
+        self._set_counters(inside, new.results[count:])
+
     def loop_body(self, loop: Operation, builder: Builder) -> None:
         """Rebuild the body of a loop but for its terminator."""
         for operation in loop.regions[0].operations[:-1]:
@@ -158,9 +190,9 @@ class Role(ABC):
 
     def place(self, tile: Operation, slot: Value, builder: Builder) -> Value:
         """Return the place of a tile in a slot of its group."""
-        group = self.group_of[tile]
-        ring = self.rings[group].tiles[group.tiles.index(tile)]
-        place = builder.value("shared_slot", [ring, slot], tile_type(tile), position=0)
+        site = self.site_of[tile]
+        ring = self.rings[site.group].tiles[site.tiles.index(tile)]
+        place = builder.value("shared_slot", [ring, slot], shared_type(tile.result), position=0)
         place.name = tile.result.name
         return place
 

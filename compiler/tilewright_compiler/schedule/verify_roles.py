@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright_compiler.ir.core import Module, Operation, Value
+from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.types import MbarrierType, SharedType, TileType
 from tilewright_compiler.layout.atoms import ATOMS
 from tilewright_compiler.layout.boxes import boxes_of
@@ -52,14 +52,15 @@ def role_complaints(module: Module) -> Iterator[tuple[Operation, str]]:
 def _running(module: Module) -> set[Value]:
     """Return the values that may be results of dots that still run, loops included."""
     running: set[Value] = set()
+    late = _late_waits(module.kernel.body)
     changed = True
     while changed:
         before = len(running)
         for operation in module.kernel.body.walk():
             if _is_asynchronous(operation):
                 running.add(operation.result)
-            elif operation.name == "dot_wait" and operation.attributes["pending"]:
-                running.update(operation.results)
+            elif operation in late:
+                running.update(late[operation])
             elif operation.name == "for":
                 (body,) = operation.regions
                 carried = zip(
@@ -70,6 +71,23 @@ def _running(module: Module) -> set[Value]:
                         running.update((argument, result))
         changed = len(running) > before
     return running
+
+
+def _late_waits(body: Block) -> dict[Operation, list[Value]]:
+    """Return the results of each wait whose dots it may leave running, as far as a block tells."""
+    late: dict[Operation, list[Value]] = {}
+    started: list[Value] = []
+    for operation in body.operations:
+        for region in operation.regions:
+            late |= _late_waits(region)
+        if _is_asynchronous(operation):
+            started.append(operation.result)
+        if operation.name != "dot_wait" or not operation.attributes["pending"]:
+            continue
+        done = started[: len(started) - operation.attributes["pending"]]
+        pairs = zip(operation.operands, operation.results, strict=True)
+        late[operation] = [result for operand, result in pairs if operand not in done]
+    return late
 
 
 def _running_complaint(operation: Operation, running: set[Value]) -> str | None:

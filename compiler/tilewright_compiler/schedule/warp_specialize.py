@@ -17,7 +17,7 @@ from tilewright_compiler.ir.types import MbarrierType, SharedType, TileType
 from tilewright_compiler.layout.panels import ALIGNMENT_BYTES
 from tilewright_compiler.passes.dce import dce
 from tilewright_compiler.schedule.consumer import Consumer
-from tilewright_compiler.schedule.fetch_groups import FetchGroup, find_groups, tile_type
+from tilewright_compiler.schedule.fetch_groups import FetchGroup, find_sites, shared_type
 from tilewright_compiler.schedule.producer import Producer
 from tilewright_compiler.schedule.role import Rings
 from tilewright_compiler.schedule.unsuited import Unsuited
@@ -35,7 +35,7 @@ def warp_specialize(module: Module, *, max_stages: int) -> Module:
     Raises Unsuited if the producer would need what only the consumers have.
     """
     _check_order(module)
-    groups = find_groups(module, max_stages=max_stages)
+    sites = find_sites(module, max_stages=max_stages)
     kernel = module.kernel
     body = Block(tuple(Value(argument.type, argument.name) for argument in kernel.body.arguments))
     values = dict(zip(kernel.body.arguments, body.arguments, strict=True))
@@ -47,14 +47,14 @@ def warp_specialize(module: Module, *, max_stages: int) -> Module:
         else:
             shared.append(operation)
     builder.location = kernel.location
-    found = [group for of_block in groups.values() for group in of_block]
+    found = dict.fromkeys(site.group for of_block in sites.values() for site in of_block)
     rings = {group: _rings(builder, group, module.signature.num_warps) for group in found}
     for group in found:
         builder.create("mbarrier_init", [rings[group].full])
         builder.create("mbarrier_init", [rings[group].empty])
     builder.create("barrier")
-    producer = Producer(groups, rings, values).region(shared)
-    consumer = Consumer(groups, rings, values).region(shared)
+    producer = Producer(sites, rings, values).region(shared)
+    consumer = Consumer(sites, rings, values).region(shared)
     if any(operation.name == "tma_store" for operation in consumer.walk()):
         last_wait = Operation("tma_store_wait", attributes={"pending": 0})
         consumer.operations.insert(len(consumer.operations) - 1, last_wait)
@@ -84,11 +84,10 @@ def _is_common(operation: Operation) -> bool:
 def _rings(builder: Builder, group: FetchGroup, num_warps: int) -> Rings:
     tiles = []
     for tile in group.tiles:
-        type_ = tile_type(tile)
+        type_ = shared_type(tile)
         ring = SharedType(type_.shape, type_.dtype, type_.layout, group.slots)
-        builder.location = tile.location
         value = builder.value("alloc_shared", [], ring, alignment=ALIGNMENT_BYTES)
-        value.name = f"{tile.result.name}_ring" if tile.result.name else ""
+        value.name = f"{tile.name}_ring" if tile.name else ""
         tiles.append(value)
     full, empty = (
         builder.value("alloc_mbarriers", [], MbarrierType(group.slots), arrivals=arrivals)

@@ -78,6 +78,11 @@ class SharedMemory:
         self._allocations: dict[Operation, int] = {}
 
     @property
+    def has_proxies(self) -> bool:
+        """Whether the kernel has roles."""
+        return self._proxies is not None
+
+    @property
     def proxies(self) -> Proxies:
         """The traces of bulk copies and asynchronous dots."""
         assert self._proxies is not None, "only kernels with roles have copies of blocks"

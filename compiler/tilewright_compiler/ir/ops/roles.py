@@ -3,7 +3,7 @@
 | operation | operands | meaning |
 |---|---|---|
 | tma_tile | descriptor, coordinates -> shared tile | a block that shared memory will hold; the \
-schedule replaces it by a ring before emission |
+schedule replaces it by a ring before emission; those with one attribute ring share it |
 | alloc_mbarriers | -> ring of mbarriers | attributes arrivals, and shared_offset once placed |
 | mbarrier_init | ring | one thread sets the arrivals of all slots; visible after a `barrier` |
 | mbarrier_slot | ring, i32 index -> mbarrier | 0 <= index < slots |
@@ -138,7 +138,13 @@ def _verify_extent(operation: Operation) -> str | None:
 
 
 SPECS = (
-    OperationSpec("tma_tile", (2, _MANY), effect=Effect.READ, verify=_verify_tile),
+    OperationSpec(
+        "tma_tile",
+        (2, _MANY),
+        effect=Effect.READ,
+        optional_attributes=("ring",),
+        verify=_verify_tile,
+    ),
     OperationSpec(
         "alloc_mbarriers",
         (0, 0),
