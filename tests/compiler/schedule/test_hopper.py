@@ -108,8 +108,9 @@ def test_two_products_of_one_operand() -> None:
     np.testing.assert_allclose(c.astype(np.float32), expected, rtol=1e-2)
 
 
-def test_products_that_feed_each_other() -> None:
-    m, n = 100, 75
+@pytest.mark.parametrize("n", [1, 32, 33, 130])
+def test_products_that_feed_each_other(n: int) -> None:
+    m = 100
     q, k, v = matrix(m, 64, 0), matrix(n, 64, 1), matrix(n, 64, 2)
     memory = np.zeros(m * 64 + 16, np.float32)
     start = -(memory.ctypes.data // 4) % 16
@@ -119,6 +120,27 @@ def test_products_that_feed_each_other() -> None:
     weights = np.exp2(scores - scores.max(1, keepdims=True))
     expected = weights / weights.sum(1, keepdims=True) @ v.astype(np.float64)
     np.testing.assert_allclose(o, expected, atol=2e-2)
+
+
+def test_rotated_loop_starts_both_products_before_it_waits() -> None:
+    """The second of the iteration before runs while the first one's result is worked on."""
+    (roles,) = find(schedule(module_of(source("attention"))), "roles")
+    loops = [operation for operation in roles.regions[1].walk() if operation.name == "for"]
+    body = loops[-1].regions[0].operations
+    names = [operation.name for operation in body if operation.name in ("dot", "dot_wait")]
+    pending = [o.attributes["pending"] for o in body if o.name == "dot_wait"]
+    assert names == ["dot", "dot", "dot_wait", "dot_wait"]
+    assert pending == [1, 0]
+
+
+def test_three_factors_and_stores_by_pointers() -> None:
+    m, n, k = 100, 80, 48
+    a, b, c = matrix(m, k, 0), matrix(k, n, 1), matrix(n, 64, 2)
+    out = np.zeros((m, 64), np.float32)
+    run("three_factors", (2, 1, 1), {"a": a, "b": b, "c": c, "out": out, "m": m, "n": n, "k": k})
+    left, middle, right = (array.astype(np.float32) for array in (a, b, c))
+    expected = (left @ middle).astype(bfloat16).astype(np.float32) @ right
+    np.testing.assert_allclose(out, expected, rtol=1e-2, atol=1)
 
 
 def test_fewer_stages_are_used_where_memory_is_short() -> None:
