@@ -19,8 +19,9 @@ from typing import Any, Literal
 import numpy as np
 
 from helpers import ptx_arithmetic as pa
-from helpers import ptx_atomics, ptx_hopper, ptx_matrix
+from helpers import ptx_atomics, ptx_copies, ptx_hopper, ptx_matrix
 from helpers.ptx_arithmetic import Array
+from helpers.ptx_copies import Copies
 from helpers.ptx_functions import FUNCTIONS
 from helpers.ptx_hopper import Hopper, TensorMap
 from helpers.ptx_program import Instruction, Program, parse
@@ -72,16 +73,6 @@ def launch(
     return Run(machine.executed, machine.stored_bytes, machine.barriers)
 
 
-@dataclass
-class _Copies:
-    """Copies under way: of each thread the data, where it goes, and its group."""
-
-    threads: Array
-    address: Array
-    data: Array
-    group: Array
-
-
 class Machine:
     """The state of a launch."""
 
@@ -113,8 +104,7 @@ class Machine:
         # Garbage rather than zeros: nobody may read what nobody wrote.
         self.shared = np.full((ctas, shared_bytes), 0xCD, np.uint8)
         self.local = np.full((self.count, sum(program.local.values())), 0xCD, np.uint8)
-        self.copies: list[_Copies] = []
-        self.groups = np.zeros(self.count, np.int64)  # committed so far, by thread
+        self.copies = Copies(np.zeros(self.count, np.int64))
         self.segments: dict[int, Array] = {}
         self.symbols: dict[str, int] = dict.fromkeys((*program.shared, *program.local), 0)
         for name, (type_, values) in program.arrays.items():
@@ -213,8 +203,8 @@ class Machine:
             execute = getattr(self, f"_do_{name}", None)
             if name in FUNCTIONS:
                 execute = self._function
-            if name in ptx_hopper.EXECUTE:
-                ptx_hopper.EXECUTE[name](self, instruction, here)
+            if name in _EXECUTE:
+                _EXECUTE[name](self, instruction, here)
             elif execute is not None:
                 execute(instruction, here)
             else:
@@ -336,7 +326,7 @@ class Machine:
         targets = names_of(instruction.operands[0])
         address = self.address(instruction.operands[1], threads)
         self.check_aligned(instruction, address, size * len(targets))
-        raw = self._gather(instruction, threads, address, size * len(targets))
+        raw = self.gather(instruction, threads, address, size * len(targets))
         for index, target in enumerate(targets):
             part = np.ascontiguousarray(raw[:, index * size : (index + 1) * size])
             self.write(target, threads, part.view(pa.DTYPES[type_])[:, 0], type_)
@@ -369,7 +359,7 @@ class Machine:
             else:
                 memory[rows[:, None], columns] = data[chosen]
 
-    def _gather(self, instruction: Instruction, threads: Array, address: Array, size: int) -> Array:
+    def gather(self, instruction: Instruction, threads: Array, address: Array, size: int) -> Array:
         result = np.zeros((len(threads), size), np.uint8)
         for memory, rows, where, chosen in self._places(instruction, threads, address, size):
             columns = where[:, None] + np.arange(size)
@@ -428,7 +418,7 @@ class Machine:
             raise PtxFault(msg)
         type_ = ptx_atomics.word_type(instruction)
         address, size = self.address(pointer, threads), pa.bits_of(type_) // 8
-        self._check_aligned(instruction, address, size)
+        self.check_aligned(instruction, address, size)
         values = [self.read(operand, threads, type_) for operand in given]
         old = np.zeros(len(threads), pa.DTYPES[type_])
         for memory, rows, where, chosen in self._places(instruction, threads, address, size):
@@ -438,69 +428,6 @@ class Machine:
             old[chosen] = ptx_atomics.in_turn(instruction, memory, where, mine, reverse=is_reversed)
             self.stored_bytes += size * len(where)
         return old
-
-    # Asynchronous copies
-
-    def _do_cp(self, instruction: Instruction, threads: Array) -> None:
-        kind = instruction.opcode[2]
-        if kind == "bulk":
-            ptx_hopper.copy_bulk(self, instruction, threads)
-        elif kind == "commit_group":
-            self.groups[threads] += 1
-        elif kind == "wait_group":
-            pending = int(instruction.operands[0])
-            self._deliver(threads, self.groups - pending)
-        else:
-            self._start_copy(instruction, threads)
-
-    def _start_copy(self, instruction: Instruction, threads: Array) -> None:
-        target, source, size_text, *present = instruction.operands
-        size = int(size_text)
-        bytes_read = (
-            self.read(present[0], threads, "u32").astype(np.int64)
-            if present
-            else np.full(len(threads), size)
-        )
-        if not np.isin(bytes_read, (0, size)).all() or size not in (4, 8, 16):
-            msg = f"{instruction}: copies of part of a vector are not what the compiler emits"
-            raise PtxFault(msg)
-        data = np.zeros((len(threads), size), np.uint8)
-        reads = bytes_read > 0
-        if reads.any():
-            load = Instruction(("ld", "global"), instruction.operands)
-            address = self.address(source, threads)[reads]
-            self.check_aligned(load, address, size)
-            data[reads] = self._gather(load, threads[reads], address, size)
-        address = self.address(target, threads)
-        self.check_aligned(instruction, address, size)
-        if self.arrival == "early":
-            self.scatter(Instruction(("st", "shared"), ()), threads, address, data)
-        else:
-            self.copies.append(_Copies(threads, address, data, self.groups[threads]))
-
-    def _deliver(self, threads: Array, before: Array) -> None:
-        """Write what these threads copy in groups that come before the given one of each thread."""
-        waits = np.zeros(self.count, bool)
-        waits[threads] = True
-        store = Instruction(("st", "shared"), ())
-        under_way = []
-        for copies in self.copies:
-            arrives = waits[copies.threads] & (copies.group < before[copies.threads])
-            if arrives.any():
-                self.scatter(
-                    store, copies.threads[arrives], copies.address[arrives], copies.data[arrives]
-                )
-            if not arrives.all():
-                rest = ~arrives
-                under_way.append(
-                    _Copies(
-                        copies.threads[rest],
-                        copies.address[rest],
-                        copies.data[rest],
-                        copies.group[rest],
-                    )
-                )
-        self.copies = under_way
 
     # Matrices of a warp
 
@@ -513,7 +440,7 @@ class Machine:
             lanes = slice(8 * matrix, 8 * matrix + 8)
             rows_at, readers = address[:, lanes].reshape(-1), by_warp[:, lanes].reshape(-1)
             self.check_aligned(instruction, rows_at, 16)
-            rows = self._gather(instruction, readers, rows_at, 16).reshape(-1, 8, 16)
+            rows = self.gather(instruction, readers, rows_at, 16).reshape(-1, 8, 16)
             words = ptx_matrix.matrix_words(rows, is_transposed="trans" in instruction.opcode)
             self.write(target, threads, words.reshape(-1), "u32")
 
@@ -839,6 +766,8 @@ class Machine:
 
 # Where tensor maps are, which nothing reads: a number that stands for each.
 _TENSOR_MAPS = 1 << 52
+
+_EXECUTE = {**ptx_hopper.EXECUTE, "cp": ptx_copies.copy}
 
 _AXES = ("tid.", "ntid.", "ctaid.", "nctaid.")
 _SPECIAL = ("%laneid",)

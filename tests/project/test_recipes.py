@@ -9,8 +9,8 @@ import pytest
 from tilewright.runtime import jit
 from tilewright_compiler.capabilities import TARGETS
 from tilewright_compiler.emit.module import EMITTERS
-from tilewright_compiler.interpret.warp import accesses
-from tilewright_compiler.ir.ops import shared
+from tilewright_compiler.interpret import scheduled
+from tilewright_compiler.ir.ops import roles, shared
 from tilewright_compiler.passes import PASSES
 from tilewright_compiler.schedule import plan as schedule_plan
 from tilewright_release.audit import library_kernels
@@ -35,16 +35,20 @@ def test_there_is_a_recipe(recipe: str) -> None:
     assert f"**{recipe[0].upper()}{recipe[1:]}" in _CONTRIBUTING
 
 
-@pytest.mark.parametrize("family", _stems(_COMPILER / "ir" / "ops", "spec", "shared"))
+@pytest.mark.parametrize("family", _stems(_COMPILER / "ir" / "ops", "spec", "shared", "roles"))
 def test_an_operation_family_is_in_every_stage(family: str) -> None:
     assert (_COMPILER / "interpret" / "ops" / f"{family}.py").is_file()
     emitter = {"reduction": "reduce"}.get(family, family)
     assert (_COMPILER / "emit" / f"{emitter}.py").is_file()
 
 
-@pytest.mark.parametrize("name", [spec.name for spec in shared.SPECS])
+@pytest.mark.parametrize(
+    "name",
+    # `tma_tile` is between two of the schedule's own steps.
+    [spec.name for spec in (*shared.SPECS, *roles.SPECS) if spec.name != "tma_tile"],
+)
 def test_an_operation_that_only_the_schedule_makes_is_checked_and_emitted(name: str) -> None:
-    assert name in {**accesses.COMPUTE, **accesses.EXCHANGES}
+    assert name in scheduled.OPERATIONS
     assert name in EMITTERS
 
 
