@@ -112,7 +112,7 @@ def _transfer(ranges: Mapping[Value, Interval], operation: Operation) -> Interva
             return Interval(operation.attributes["start"], operation.attributes["end"] - 1)
         case "program_id":
             return Interval(0, _MAX_PROGRAMS - 1)
-        case "num_programs":
+        case "num_programs" | "grid_extent":
             return Interval(1, _MAX_PROGRAMS)
         case "select":
             operands = [ranges.get(value) for value in operation.operands[1:]]

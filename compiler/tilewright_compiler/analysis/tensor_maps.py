@@ -71,6 +71,8 @@ class LaunchExpressions:
         if operation is None:
             return None
         match operation.name:
+            case "num_programs" | "grid_extent":
+                return f"grid{operation.attributes['axis']}"
             case "constant":
                 return str(int(operation.attributes["value"]))
             case "cast" if _is_widening(operation):
@@ -108,7 +110,7 @@ def tensor_map_spec(
         dtype=type_.dtype,
         sizes=tuple(known[:rank]),
         strides=(*known[rank:], "1"),
-        box=boxes.shape,
+        box=type_.padded(boxes.shape),
         swizzle_bytes=boxes.swizzle_bytes,
     )
 

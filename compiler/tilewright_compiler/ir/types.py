@@ -115,6 +115,16 @@ class DescriptorType:
         dims = "".join(f"{extent}x" for extent in self.block)
         return f"descriptor<{dims}{self.dtype.name}>"
 
+    def is_block(self, shape: tuple[int, ...]) -> bool:
+        """Whether a tile of `shape` is a block, or one without leading axes of extent 1."""
+        return shape == self.block or (
+            0 < len(shape) < len(self.block) and self.padded(shape) == self.block
+        )
+
+    def padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of a block, or of a box of it, with the leading axes it may lack."""
+        return (*(1,) * (len(self.block) - len(shape)), *shape)
+
 
 Type = ScalarType | PointerType | TileType | SharedType | TokenType | MbarrierType | DescriptorType
 

@@ -13,6 +13,7 @@ from tilewright_compiler.ir.verifier import verify
 from tilewright_compiler.passes.cse import cse
 from tilewright_compiler.passes.dce import dce
 from tilewright_compiler.passes.drop_references import drop_references
+from tilewright_compiler.passes.drop_unit_axes import drop_unit_axes
 from tilewright_compiler.passes.fold import fold
 from tilewright_compiler.passes.inline import inline
 from tilewright_compiler.passes.licm import licm
@@ -26,6 +27,7 @@ Pass = Callable[[Module], Module]
 PASSES: tuple[Pass, ...] = (
     inline,  # first: the others look at one function at a time
     fold,  # decides branches on constexpr arguments before their contents cost anything
+    drop_unit_axes,  # after inline, which brings loads and reshapes together
     unroll,  # after fold, which makes steps constant; what the copies share is then merged
     cse,  # after fold, which makes equal constants out of different expressions
     narrow_comparisons,  # after cse, which shares what it looks at; licm moves its scalars

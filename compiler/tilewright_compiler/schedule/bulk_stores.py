@@ -85,12 +85,13 @@ class _Plan:
     part: TileType
     starts: range
     buffer: SharedType
+    whole: DescriptorType
     descriptor: Value | None = None
     buffers: list[Value] = field(default_factory=list)
 
     @property
     def descriptor_type(self) -> DescriptorType:
-        return DescriptorType(self.buffer.dtype, self.buffer.shape)
+        return DescriptorType(self.buffer.dtype, self.whole.padded(self.buffer.shape))
 
 
 def _plan(store: Operation) -> _Plan:
@@ -110,7 +111,9 @@ def _plan(store: Operation) -> _Plan:
         msg = f"a row of a block {type_} has less than {LINE_BYTES[-1]} bytes"
         raise Unsuited(msg, store)
     buffer = SharedType(part.shape, dtype, placed)
-    return _Plan(part, range(0, extent, part.shape[axis]), buffer)
+    whole = store.operands[0].type
+    assert isinstance(whole, DescriptorType), "the verifier checks types"
+    return _Plan(part, range(0, extent, part.shape[axis]), buffer, whole)
 
 
 def _store(plan: _Plan, operands: tuple[Value, ...], builder: Builder) -> None:

@@ -33,11 +33,11 @@ def persistent(module: Module) -> Module:
     values: ValueMap = {}
     body = Block(tuple(Value(argument.type, argument.name) for argument in kernel.body.arguments))
     values.update(zip(kernel.body.arguments, body.arguments, strict=True))
-    builder = Builder(body)
-    for operation in before:
-        clone_operation(operation, values, builder)
-    builder.location = kernel.location
+    builder = Builder(body, kernel.location)
     extents = [builder.value("grid_extent", [], _I64, axis=axis) for axis in range(3)]
+    for operation in before:
+        clone_operation(operation, values, builder, lambda o, _v, _b: _extent(o, extents))
+    builder.location = kernel.location
     first, stride = (
         builder.value("cast", [builder.value(name, [], ScalarType(int32))], _I64)
         for name in ("cta_index", "num_ctas")
@@ -52,12 +52,9 @@ def persistent(module: Module) -> Module:
     def rewrite(
         operation: Operation, _operands: tuple[Value, ...], _builder: Builder
     ) -> tuple[Value, ...] | None:
-        match operation.name:
-            case "program_id":
-                return (ids[operation.attributes["axis"]],)
-            case "num_programs":
-                return (extents[operation.attributes["axis"]],)
-        return None
+        if operation.name == "program_id":
+            return (ids[operation.attributes["axis"]],)
+        return _extent(operation, extents)
 
     for operation in kernel.body.operations[:-1]:
         if operation not in before:
@@ -68,6 +65,11 @@ def persistent(module: Module) -> Module:
     builder.create("return")
     function = Function(kernel.name, body, (), is_kernel=True, location=kernel.location)
     return Module({kernel.name: function}, module.signature, dict(module.attributes))
+
+
+def _extent(operation: Operation, extents: Sequence[Value]) -> tuple[Value] | None:
+    is_extent = operation.name == "num_programs"
+    return (extents[operation.attributes["axis"]],) if is_extent else None
 
 
 def _program_ids(builder: Builder, number: Value, extents: Sequence[Value]) -> list[Value]:
@@ -81,12 +83,12 @@ def _program_ids(builder: Builder, number: Value, extents: Sequence[Value]) -> l
 
 
 def _before_programs(body: Block) -> Collection[Operation]:
-    """Return the operations, in order, of scalars and descriptors that arguments alone give."""
+    """Return the operations, in order, of scalars and descriptors that the launch alone gives."""
     known = set(body.arguments)
     found: dict[Operation, None] = {}
     for operation in body.operations:
         is_known = is_pure(operation) and known.issuperset(operation.operands)
-        is_of_programs = operation.name in ("program_id", "num_programs")
+        is_of_programs = operation.name == "program_id"
         has_tiles = any(isinstance(r.type, TileType | SharedType) for r in operation.results)
         if operation.name == "alloc_shared":
             has_tiles = False
@@ -95,6 +97,6 @@ def _before_programs(body: Block) -> Collection[Operation]:
             known.update(operation.results)
     for operation in body.walk():
         if operation.name == "make_descriptor" and operation not in found:
-            msg = "a tensor descriptor depends on more than the kernel's arguments"
+            msg = "a tensor descriptor depends on more than the kernel's arguments and grid"
             raise Unsuited(msg, operation)
     return found

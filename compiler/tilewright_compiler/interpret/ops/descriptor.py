@@ -8,8 +8,8 @@ from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.ops.form import Compute, Operands
 from tilewright_compiler.interpret.ops.memory import access_of
-from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.ir.types import DescriptorType
+from tilewright_compiler.ir.core import Operation, Value
+from tilewright_compiler.ir.types import DescriptorType, shape_of
 
 
 def _make(_operation: Operation, operands: Operands, _batch: Batch) -> Array:
@@ -20,20 +20,20 @@ def _make(_operation: Operation, operands: Operands, _batch: Batch) -> Array:
 
 def _load(operation: Operation, operands: Operands, batch: Batch) -> Array:
     descriptor, *offsets = operands
-    pointer, mask = _addresses(operation, descriptor, offsets)
+    pointer, mask = _addresses(operation, operation.result, descriptor, offsets)
     access = access_of(operation, batch, verb="load")
     return batch.memory.load(pointer, mask, None, access=access)
 
 
 def _store(operation: Operation, operands: Operands, batch: Batch) -> None:
     descriptor, value, *offsets = operands
-    pointer, mask = _addresses(operation, descriptor, offsets)
+    pointer, mask = _addresses(operation, operation.operands[1], descriptor, offsets)
     access = access_of(operation, batch, verb="store")
     batch.memory.store(pointer, value, mask, access=access)
 
 
 def _addresses(
-    operation: Operation, descriptor: Array, offsets: list[Array]
+    operation: Operation, tile: Value, descriptor: Array, offsets: list[Array]
 ) -> tuple[Array, Array]:
     """Return the addresses of a block's elements, and which lie inside the tensor."""
     type_ = operation.operands[0].type
@@ -54,8 +54,12 @@ def _addresses(
             stride = spread(descriptor[..., 1 + rank + axis])
         pointer = pointer + index * stride * type_.dtype.size_bytes
         mask = mask & (index >= 0) & (index < size)
-    shape = np.broadcast_shapes(pointer.shape, mask.shape)
-    return np.broadcast_to(pointer, shape), np.broadcast_to(mask, shape)
+    shape = (np.broadcast_shapes(pointer.shape, mask.shape)[0], *type_.block)
+    held = (shape[0], *shape_of(tile.type))
+    return (
+        np.broadcast_to(pointer, shape).reshape(held),
+        np.broadcast_to(mask, shape).reshape(held),
+    )
 
 
 COMPUTE: dict[str, Compute] = {

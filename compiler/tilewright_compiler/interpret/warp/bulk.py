@@ -22,7 +22,7 @@ from tilewright_compiler.interpret.warp.places import offsets
 from tilewright_compiler.interpret.warp.state import Descriptor, SharedTile, Warp
 from tilewright_compiler.interpret.warp.traces import Access
 from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.ir.types import DescriptorType, shape_of
+from tilewright_compiler.ir.types import DescriptorType
 
 _ALIGNMENT = 16  # of bases and strides of tensor maps (CUDA driver API, cuTensorMapEncodeTiled)
 _READS_EARLY = 0.5
@@ -180,7 +180,7 @@ def _block(
         shape[axis] = extent
         address = address + (index * descriptor.strides[axis] * size).reshape(shape)
         inside = inside & ((index >= 0) & (index < descriptor.sizes[axis])).reshape(shape)
-    block = shape_of(operation.operands[1].type)
+    block = descriptor.type.block
     full = (np.broadcast_to(array, block).ravel() for array in (address, inside))
     pointer, mask = full
     return pointer, mask

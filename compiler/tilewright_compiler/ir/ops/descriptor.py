@@ -6,6 +6,8 @@
 | descriptor_load | descriptor, coordinates -> tile of the block's shape | outside the tensor: 0 |
 | descriptor_store | descriptor, value, coordinates | elements outside are not written |
 
+A tile may lack leading axes of the block that have extent 1.
+
 Sizes, strides (in elements) and coordinates are integer scalars, one for each axis of the block; a
 coordinate is that of the block's first element and may be negative.
 """
@@ -52,7 +54,7 @@ def _verify_store(operation: Operation) -> str | None:
 def _verify_access(descriptor: Type, tile: Type, coordinates: list[Type]) -> str | None:
     if not isinstance(descriptor, DescriptorType) or not isinstance(tile, TileType):
         return f"moves a tile through a descriptor, got {tile} and {descriptor}"
-    if tile.shape != descriptor.block or element_dtype(tile) != descriptor.dtype:
+    if not descriptor.is_block(tile.shape) or element_dtype(tile) != descriptor.dtype:
         return f"{tile} is no block of {descriptor}"
     if len(coordinates) != len(descriptor.block) or not all(map(_is_integer, coordinates)):
         return f"takes {len(descriptor.block)} coordinates, integer scalars"

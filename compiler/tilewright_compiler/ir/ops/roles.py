@@ -59,7 +59,7 @@ def _verify_block(descriptor: Type, shared: Type) -> str | None:
     if not isinstance(descriptor, DescriptorType) or not isinstance(shared, SharedType):
         return f"moves a block between a descriptor and shared memory, got {descriptor}, {shared}"
     good = shared.slots is None and shared.dtype == descriptor.dtype
-    good = good and shared.shape == descriptor.block
+    good = good and descriptor.is_block(shared.shape)
     return None if good else f"{shared} is no block of {descriptor}"
 
 
