@@ -20,6 +20,7 @@ from tilewright_compiler.layout.atoms import wgmma
 from tilewright_compiler.layout.panels import panelled
 from tilewright_compiler.layout.wgmma_operand import plan_wgmma_operand
 from tilewright_compiler.schedule.mapped_descriptors import MappedDescriptors
+from tilewright_compiler.schedule.role_registers import check_accumulators
 from tilewright_compiler.schedule.unsuited import Unsuited
 
 GROUP_WARPS = 4
@@ -59,6 +60,7 @@ def bulk_loads(module: Module) -> Module:
                 reason = error
     if not atoms:
         raise reason
+    check_accumulators(module, atoms)
     return rewrite_module(module, _Rewrite(tiles, sources, atoms, _read_by_others(module, atoms)))
 
 

@@ -9,7 +9,7 @@ an arrival of each consumer's warp.
 
 from __future__ import annotations
 
-from tilewright_compiler.analysis.alias import Roots, pointer_roots
+from tilewright_compiler.analysis.alias import READING, Roots, pointer_roots, written_arguments
 from tilewright_compiler.ir.builder import Builder, copy_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
 from tilewright_compiler.ir.effects import is_pure, may_wait, may_write
@@ -20,13 +20,12 @@ from tilewright_compiler.schedule.consumer import Consumer
 from tilewright_compiler.schedule.fetch_groups import FetchGroup, find_sites, shared_type
 from tilewright_compiler.schedule.producer import Producer
 from tilewright_compiler.schedule.role import Rings
+from tilewright_compiler.schedule.role_registers import (
+    PRODUCER_REGISTERS,
+    PRODUCER_WARPS,
+    consumer_registers,
+)
 from tilewright_compiler.schedule.unsuited import Unsuited
-
-PRODUCER_WARPS = 4
-_PRODUCER_REGISTERS = 40
-_MOST_REGISTERS = 240
-_REGISTER_FILE = 65536
-_REGISTER_STEP = 8
 
 
 def warp_specialize(module: Module, *, max_stages: int) -> Module:
@@ -58,13 +57,13 @@ def warp_specialize(module: Module, *, max_stages: int) -> Module:
     if any(operation.name == "tma_store" for operation in consumer.walk()):
         last_wait = Operation("tma_store_wait", attributes={"pending": 0})
         consumer.operations.insert(len(consumer.operations) - 1, last_wait)
-    registers = _consumer_registers(module.signature.num_warps)
+    registers = consumer_registers(module.signature.num_warps)
     builder.create(
         "roles",
         (),
         (),
         [producer, consumer],
-        producer_registers=_PRODUCER_REGISTERS,
+        producer_registers=PRODUCER_REGISTERS,
         consumer_registers=registers,
     )
     builder.create("return")
@@ -95,18 +94,6 @@ def _rings(builder: Builder, group: FetchGroup, num_warps: int) -> Rings:
     )
     full.name, empty.name = "full", "empty"
     return Rings(tuple(tiles), full, empty)
-
-
-def _consumer_registers(num_warps: int) -> int:
-    """Return what each consumer's thread may have when the producer has given up its own.
-
-    At entry all threads have the same part of the register file, in steps of the hardware's.
-    """
-    groups = num_warps // 4
-    at_entry = _REGISTER_FILE // (32 * (num_warps + PRODUCER_WARPS))
-    at_entry -= at_entry % _REGISTER_STEP
-    share = (at_entry * (groups + 1) - _PRODUCER_REGISTERS) // groups
-    return min(share - share % _REGISTER_STEP, _MOST_REGISTERS)
 
 
 def _check_order(module: Module) -> None:
@@ -143,19 +130,25 @@ def _check_block(block: Block, *, has_written: bool) -> bool:
 
 
 def _check_producer(module: Module) -> None:
-    """Demand that the producer computes scalars, and loads only what the kernel does not write."""
+    """Demand that the producer computes scalars, from what the kernel does not write."""
     roots = pointer_roots(module)
-    operations = list(module.kernel.body.walk())
-    (roles,) = (operation for operation in operations if operation.name == "roles")
     nowhere: Roots = frozenset()
-    written = nowhere.union(
-        *(roots.get(o.operands[0], nowhere) for o in operations if o.name == "store")
-    )
+    written = frozenset(written_arguments(module))
+    body = module.kernel.body
+    (roles,) = (operation for operation in body.operations if operation.name == "roles")
+    known = {*body.arguments, *(r for o in body.operations for r in o.results)}
     for operation in roles.regions[0].walk():
-        tiles = (*operation.operands, *operation.results)
-        if any(isinstance(value.type, TileType) for value in tiles):
+        known.update(operation.results)
+        known.update(argument for region in operation.regions for argument in region.arguments)
+        values = (*operation.operands, *operation.results)
+        if any(isinstance(value.type, TileType) for value in values):
             msg = "where a block lies, or how many there are, depends on a tile"
             raise Unsuited(msg, operation)
-        if operation.name == "load" and roots.get(operation.operands[0], nowhere) & written:
+        reads = operation.name in READING and roots.get(operation.operands[0], nowhere)
+        if reads and reads & written:
             msg = "where a block lies depends on memory that the kernel writes"
+            raise Unsuited(msg, operation)
+        # What has an effect and a result is done by the consumers alone.
+        if not known.issuperset(operation.operands):
+            msg = "where a block lies depends on what the program does besides computing"
             raise Unsuited(msg, operation)

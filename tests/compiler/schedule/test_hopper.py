@@ -173,6 +173,8 @@ def test_accumulators_are_stored_as_they_lie() -> None:
         (Product(dtype="f8e4m3"), "does not multiply f8e4m3"),
         (Product(n=8), "less than 32 bytes"),
         (Product(m=512, n=32), "no tensor map"),
+        (Product(m=512, n=64, num_warps=32, a_unit="m"), "no room for a producer"),
+        (Product(m=128, n=256), "accumulators take 256 registers"),
     ],
     ids=str,
 )

@@ -1,0 +1,50 @@
+"""How the register file is divided among the roles of a kernel, and what accumulators take of it.
+
+At entry all threads have the same part, in steps of the hardware's; then the producer's warpgroup
+gives up most of its own, and the consumers share that (PTX ISA, setmaxnreg).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import prod
+
+from tilewright_compiler.ir.core import Module, Operation
+from tilewright_compiler.ir.types import shape_of
+from tilewright_compiler.layout.linear import NUM_LANES
+from tilewright_compiler.schedule.unsuited import Unsuited
+
+PRODUCER_WARPS = 4
+PRODUCER_REGISTERS = 40
+_MOST_REGISTERS = 240
+_REGISTER_FILE = 65536
+_REGISTER_STEP = 8
+_MOST_WARPS = 32  # of a CTA
+_OTHER_REGISTERS = 40  # of a consumer's thread, besides accumulators
+
+
+def consumer_registers(num_warps: int) -> int:
+    """Return what each thread of the consumers may have."""
+    groups = num_warps // PRODUCER_WARPS
+    at_entry = _REGISTER_FILE // (NUM_LANES * (num_warps + PRODUCER_WARPS))
+    at_entry -= at_entry % _REGISTER_STEP
+    share = (at_entry * (groups + 1) - PRODUCER_REGISTERS) // groups
+    return min(share - share % _REGISTER_STEP, _MOST_REGISTERS)
+
+
+def check_accumulators(module: Module, dots: Collection[Operation]) -> None:
+    """Demand that there is room for a producer, and for the accumulators that meet in one loop.
+
+    Raises Unsuited. The kernel has neither layouts nor calls.
+    """
+    if module.signature.num_warps + PRODUCER_WARPS > _MOST_WARPS:
+        msg = f"{module.signature.num_warps} warps leave no room for a producer"
+        raise Unsuited(msg)
+    threads = NUM_LANES * module.signature.num_warps
+    available = consumer_registers(module.signature.num_warps)
+    for operation in module.kernel.body.operations:
+        inside = [inner for inner in operation.walk() if inner in dots]
+        needed = sum(prod(shape_of(dot.result.type)) for dot in inside) // threads
+        if needed + _OTHER_REGISTERS > available:
+            msg = f"accumulators take {needed} registers of each thread, of {available} that it has"
+            raise Unsuited(msg, inside[0])
