@@ -58,7 +58,13 @@ class SharedMemory:
     """
 
     def __init__(
-        self, *, size_bytes: int, granule: int, where: str, clocks: Clocks | None, num_warps: int
+        self,
+        *,
+        size_bytes: int,
+        granule: int,
+        where: str,
+        clocks: Clocks | None = None,
+        num_warps: int = 0,
     ) -> None:
         self.actor = 0  # the warp that runs
         self._granule = granule
