@@ -16,7 +16,7 @@ import numpy as np
 
 from helpers import ptx_arithmetic as pa
 from helpers.ptx_arithmetic import Array
-from helpers.ptx_matrix import matrix_rows
+from helpers.ptx_program import names_of
 
 if TYPE_CHECKING:
     from helpers.ptx_interpreter import Machine
@@ -124,11 +124,6 @@ def mbarrier(machine: Machine, instruction: Instruction, threads: Array) -> Arra
     return np.asarray(threads[~is_done])
 
 
-def _names(operand: str) -> list[str]:
-    """Return the registers of a braced list, or the one register."""
-    return operand.strip(" {}").replace(" ", "").split(",")
-
-
 def _mbarrier(machine: Machine, instruction: Instruction, key: tuple[int, int]) -> _Mbarrier:
     one = machine.hopper.mbarriers.get(key)
     machine.expect(one is not None, instruction, f"no mbarrier at {key[1]:#x}")
@@ -178,7 +173,9 @@ def _start_copy(machine: Machine, instruction: Instruction, threads: Array) -> N
     box, place = (source, target) if is_load else (target, source)
     name, _, coordinates = box.strip("[]").partition(",")
     tensor_map = machine.tensor_map(int(machine.read(name, threads, "u64")[0]))
-    first = tuple(int(machine.read(part, threads, "s32")[0]) for part in _names(coordinates))[::-1]
+    first = tuple(int(machine.read(part, threads, "s32")[0]) for part in names_of(coordinates))[
+        ::-1
+    ]
     start = int(machine.address(place, threads)[0])
     cta = int(machine.cta[threads][0])
     size = tensor_map.memory.itemsize
@@ -217,19 +214,6 @@ def _start_copy(machine: Machine, instruction: Instruction, threads: Array) -> N
         machine.hopper.loads.append(load)
 
 
-def store_matrices(machine: Machine, instruction: Instruction, threads: Array) -> None:
-    """Write matrices of 8 x 8 halves, whose rows the lanes name (stmatrix)."""
-    machine.check_whole_warps(instruction, threads)
-    address = machine.address(instruction.operands[0], threads).reshape(-1, WARP)
-    by_warp = threads.reshape(-1, WARP)
-    for matrix, name in enumerate(_names(instruction.operands[1])):
-        lanes = slice(8 * matrix, 8 * matrix + 8)
-        words = machine.read(name, threads, "u32").reshape(-1, WARP)
-        rows = matrix_rows(words, is_transposed="trans" in instruction.opcode).reshape(-1, 16)
-        writers = by_warp[:, lanes].reshape(-1)
-        machine.scatter(instruction, writers, address[:, lanes].reshape(-1), rows)
-
-
 def wgmma(machine: Machine, instruction: Instruction, threads: Array) -> None:
     """Start products of warpgroups, end a group of them, or wait for groups."""
     machine.check_whole_warps(instruction, threads)
@@ -261,7 +245,7 @@ def _start_product(machine: Machine, instruction: Instruction, threads: Array) -
         operands = [
             machine.read(name, warp, "u32" if operand.startswith("{") else "u64")
             for operand in instruction.operands[1:3]
-            for name in _names(operand)
+            for name in names_of(operand)
         ]
         operands.append(machine.read(instruction.operands[3], warp, "pred"))
         group = machine.hopper.committed_products.get(int(machine.warp[warp[0]]), 0)
@@ -290,7 +274,7 @@ def _multiply(machine: Machine, product: _Product) -> None:
         machine, threads, b, b_type, np.arange(n), k, is_transposed=bool(transposed[-1])
     )
     result = left @ right.T
-    names = _names(instruction.operands[0])
+    names = names_of(instruction.operands[0])
     group, within = np.divmod(_LANE, 4)
     for index, name in enumerate(names):
         row = group + 8 * (index // 2 % 2)
@@ -361,7 +345,8 @@ def _nothing(_machine: Machine, _instruction: Instruction, _threads: Array) -> N
 
 EXECUTE: dict[str, Callable[[Machine, Instruction, Array], None]] = {
     "wgmma": wgmma,
-    "stmatrix": store_matrices,
     "fence": _nothing,
     "setmaxnreg": _nothing,
 }
+# What a whole warp executes together; in hardware, lanes that were apart have met again by then.
+ALIGNED = ("wgmma", "stmatrix", "setmaxnreg")

@@ -19,12 +19,12 @@ from typing import Any, Literal
 import numpy as np
 
 from helpers import ptx_arithmetic as pa
-from helpers import ptx_atomics, ptx_copies, ptx_hopper, ptx_matrix
+from helpers import ptx_atomics, ptx_copies, ptx_fragments, ptx_hopper, ptx_matrix
 from helpers.ptx_arithmetic import Array
 from helpers.ptx_copies import Copies
 from helpers.ptx_functions import FUNCTIONS
 from helpers.ptx_hopper import Hopper, TensorMap
-from helpers.ptx_program import Instruction, Program, parse
+from helpers.ptx_program import Instruction, Program, names_of, parse
 from helpers.ptx_rounding import directed
 
 Order = Literal["lockstep", "ascending", "descending"]
@@ -184,6 +184,8 @@ class Machine:
         active = np.ones(len(threads), bool)
         if instruction.guard:
             active = self._bits(instruction.guard)[threads] != instruction.guard_is_negated
+        if instruction.opcode[0] in ptx_hopper.ALIGNED and not self._meets(threads):
+            return
         name, here = instruction.opcode[0], threads[active]
         self.executed[".".join(instruction.opcode)] += len(here)
         if name == "bra":
@@ -213,14 +215,25 @@ class Machine:
         self.pc[threads] = following
 
     def _warp_barrier(self, _instruction: Instruction, threads: Array) -> None:
+        self.pc[self._met(threads)] += 1
+
+    def _meets(self, threads: Array) -> bool:
+        """Whether whole warps execute an instruction; what comes alone waits for the rest."""
+        whole = np.bincount(self.warp[threads], minlength=self.count // WARP)
+        if np.isin(whole, (0, WARP)).all():
+            return True
+        self._met(threads)
+        return False
+
+    def _met(self, threads: Array) -> Array:
+        """Let threads wait for their warps; return those of warps that are complete by that."""
         self.waits[threads], self.barrier[threads] = True, _OF_WARP
-        missing = (self.pc < len(self.program.instructions)) & ~(
-            self.waits & (self.barrier == _OF_WARP)
-        )
-        held = np.bincount(self.warp[missing], minlength=self.count // WARP) == 0
-        released = self.waits & (self.barrier == _OF_WARP) & held[self.warp]
+        waits = self.waits & (self.barrier == _OF_WARP)
+        missing = (self.pc < len(self.program.instructions)) & ~waits
+        is_whole = np.bincount(self.warp[missing], minlength=self.count // WARP) == 0
+        released = np.flatnonzero(waits & is_whole[self.warp])
         self.waits[released] = False
-        self.pc[released] += 1
+        return released
 
     def _barrier(self, instruction: Instruction, threads: Array) -> None:
         number, *count = (int(operand) for operand in instruction.operands)
@@ -430,42 +443,13 @@ class Machine:
             self.stored_bytes += size * len(where)
         return old
 
-    # Matrices of a warp
-
-    def _do_ldmatrix(self, instruction: Instruction, threads: Array) -> None:
-        self.check_whole_warps(instruction, threads)
-        targets = names_of(instruction.operands[0])
-        address = self.address(instruction.operands[1], threads).reshape(-1, WARP)
-        by_warp = threads.reshape(-1, WARP)
-        for matrix, target in enumerate(targets):
-            lanes = slice(8 * matrix, 8 * matrix + 8)
-            rows_at, readers = address[:, lanes].reshape(-1), by_warp[:, lanes].reshape(-1)
-            self.check_aligned(instruction, rows_at, 16)
-            rows = self.gather(instruction, readers, rows_at, 16).reshape(-1, 8, 16)
-            words = ptx_matrix.matrix_words(rows, is_transposed="trans" in instruction.opcode)
-            self.write(target, threads, words.reshape(-1), "u32")
-
-    def _do_mma(self, instruction: Instruction, threads: Array) -> None:
-        self.check_whole_warps(instruction, threads)
-        *_, shape, _, _, d_type, a_type, b_type, c_type = instruction.opcode
-        m, n, k = (int(part) for part in shape[1:].replace("n", " ").replace("k", " ").split())
-        registers = []
-        for operand, type_ in zip(instruction.operands[1:], (a_type, b_type, c_type), strict=True):
-            word = type_ if type_ in ("f64", "f32", "s32") else "u32"
-            registers.append(
-                [self.read(name, threads, word).reshape(-1, WARP) for name in names_of(operand)]
-            )
-        result = ptx_matrix.multiply((m, n, k), (a_type, b_type, c_type), *registers)
-        for name, values in zip(names_of(instruction.operands[0]), result, strict=True):
-            self.write(name, threads, values.reshape(-1), d_type)
+    # Moves between lanes, moves and conversions
 
     def check_whole_warps(self, instruction: Instruction, threads: Array) -> None:
         whole = np.bincount(self.warp[threads], minlength=self.count // WARP)
         if not np.isin(whole, (0, WARP)).all():
             msg = f"{instruction}: executed by a part of a warp"
             raise PtxFault(msg)
-
-    # Moves and conversions
 
     def _do_mov(self, instruction: Instruction, threads: Array) -> None:
         target, source = instruction.operands
@@ -658,6 +642,10 @@ class Machine:
         self._result(instruction, threads, compute(wide).astype(value.dtype), type_)
 
     def _do_neg(self, instruction: Instruction, threads: Array) -> None:
+        if instruction.opcode[-1].endswith("x2"):
+            (word,) = self._sources(instruction, threads, "u32")
+            self._result(instruction, threads, word ^ np.uint32(0x80008000), "u32")
+            return
         self._unary(instruction, threads, np.negative)
 
     def _do_abs(self, instruction: Instruction, threads: Array) -> None:
@@ -768,15 +756,10 @@ class Machine:
 # Where tensor maps are, which nothing reads: a number that stands for each.
 _TENSOR_MAPS = 1 << 52
 
-_EXECUTE = {**ptx_hopper.EXECUTE, "cp": ptx_copies.copy}
+_EXECUTE = {**ptx_hopper.EXECUTE, **ptx_fragments.EXECUTE, "cp": ptx_copies.copy}
 
 _AXES = ("tid.", "ntid.", "ctaid.", "nctaid.")
 _SPECIAL = ("%laneid",)
-
-
-def names_of(operand: str) -> list[str]:
-    """Return the registers of a braced list, or the one register."""
-    return operand.strip("{}").replace(" ", "").split(",")
 
 
 def _family(name: str) -> str:

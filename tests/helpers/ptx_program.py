@@ -100,3 +100,8 @@ def _instruction(statement: str) -> Instruction:
     opcode, _, tabbed = opcode.partition("\t")
     found = _OPERANDS.findall(f"{tabbed} {operands}")
     return Instruction(tuple(opcode.split(".")), tuple(found), guard, is_negated)
+
+
+def names_of(operand: str) -> list[str]:
+    """Return the registers of a braced list, or the one register."""
+    return operand.strip(" {}").replace(" ", "").split(",")

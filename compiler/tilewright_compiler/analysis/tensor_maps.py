@@ -87,15 +87,16 @@ class LaunchExpressions:
 
 
 def tensor_map_spec(
-    expressions: LaunchExpressions, descriptor: Value, layout: SharedLayout
+    expressions: LaunchExpressions, descriptor: Value, layout: SharedLayout, *, groups: int = 1
 ) -> TensorMapSpec | None:
     """Return how the host builds the map that copies blocks of `descriptor` to tiles of `layout`.
 
-    None if the descriptor is not made of launch arguments, or bulk copies do not write that layout.
+    With `groups`, blocks are copied in as many parts of their rows. None if the descriptor is not
+    made of launch arguments, or bulk copies do not write that layout.
     """
     type_, made = descriptor.type, expressions.producer(descriptor)
     assert isinstance(type_, DescriptorType), f"{type_} is no descriptor"
-    boxes = boxes_of(layout, size_bytes=type_.dtype.size_bytes)
+    boxes = boxes_of(layout, size_bytes=type_.dtype.size_bytes, groups=groups)
     if made is None or made.name != "make_descriptor" or boxes is None:
         return None
     base, *numbers = made.operands
@@ -122,7 +123,8 @@ def copied_tile(operation: Operation) -> tuple[Value, SharedType, Boxes]:
     """
     descriptor, tile = operation.operands[0], operation.operands[1].type
     assert isinstance(tile, SharedType), f"{operation.name} of {tile}"
-    boxes = boxes_of(tile.layout, size_bytes=tile.dtype.size_bytes)
+    groups: int = operation.attributes.get("groups", 1)
+    boxes = boxes_of(tile.layout, size_bytes=tile.dtype.size_bytes, groups=groups)
     if boxes is None:
         msg = f"{operation.name} of {tile}: bulk tensor copies do not write that layout"
         raise InternalCompilerError(msg)
@@ -139,8 +141,8 @@ def tensor_maps(module: Module) -> Mapping[Operation, TensorMap]:
     for operation in module.kernel.body.walk():
         if operation.name not in ("tma_load", "tma_store"):
             continue
-        descriptor, tile, _ = copied_tile(operation)
-        spec = tensor_map_spec(expressions, descriptor, tile.layout)
+        descriptor, tile, boxes = copied_tile(operation)
+        spec = tensor_map_spec(expressions, descriptor, tile.layout, groups=boxes.groups)
         if spec is None:
             msg = f"{operation.name} of a descriptor that no launch argument describes"
             raise InternalCompilerError(msg)

@@ -19,7 +19,7 @@ from tilewright_compiler.emit.shared import SharedMemory
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.ir.types import DescriptorType, TileType, TokenType, Type
-from tilewright_compiler.layout.linear import LANE_BITS, NUM_LANES, LinearLayout
+from tilewright_compiler.layout.linear import LANE_BITS, NUM_LANES, LinearLayout, log2
 
 Fragment = tuple[str, ...]
 
@@ -72,17 +72,25 @@ class KernelEmitter:
         yield
         self.is_producer = False
 
-    def one_thread(self) -> str | None:
-        """Return an i1 that is true in one thread, always the same; None if there is only one.
+    def one_thread(self, *, groups: int = 1) -> str | None:
+        """Return an i1 that is true in one thread of each group of warps, always the same.
 
-        It guards single instructions: no warp has to come together again behind a branch.
+        None if there is but one thread. It guards single instructions: no warp has to come together
+        again behind a branch.
         """
         if self.is_producer:
             return None
-        everyone = self.num_threads - 1
+        everyone = self.num_threads // groups - 1
         return self.threads.is_representative(
             free_lane=everyone & NUM_LANES - 1, free_warp=everyone >> LANE_BITS
         )
+
+    def by_group(self, step: int, *, groups: int) -> str | None:
+        """Return an i32, `step` times the number of the thread's group of warps; None if 0."""
+        warps = log2(self.num_threads // NUM_LANES)
+        first = warps - log2(groups)
+        columns = [step << bit - first if bit >= first else 0 for bit in range(warps)]
+        return self.threads.warp_uniform(warp=columns)
 
     def fragment(self, value: Value) -> Fragment:
         """Return the names that hold `value`."""

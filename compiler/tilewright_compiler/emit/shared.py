@@ -20,7 +20,7 @@ from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.ir.types import ElementType
 from tilewright_compiler.layout.shared import SharedExchange
 
-# The hardware has 16 barriers; 0 is that of the whole program.
+# The hardware has 16 barriers; 0 is that of the whole program, behind this are those of groups.
 _ROLE_BARRIER = 1
 
 
@@ -43,8 +43,17 @@ class SharedMemory:
         """Make all warps meet: of the program, or of the role being written."""
         if self._role_threads is None:
             self._text.line("nvvm.barrier0")
-            return
-        number, count = self._text.i32(_ROLE_BARRIER), self._text.i32(self._role_threads)
+        else:
+            self._named(self._text.i32(_ROLE_BARRIER), self._role_threads)
+
+    def group_barrier(self, group: str, num_threads: int) -> None:
+        """Make all warps of a group meet; `group` is an i32, its number from 0 on."""
+        text = self._text
+        first = text.i32(_ROLE_BARRIER + 1)
+        self._named(text.value(f"llvm.add {group}, {first} overflow<nsw, nuw> : i32"), num_threads)
+
+    def _named(self, number: str, num_threads: int) -> None:
+        count = self._text.i32(num_threads)
         self._text.line(f"nvvm.barrier id = {number} number_of_threads = {count}")
 
     def exchange(

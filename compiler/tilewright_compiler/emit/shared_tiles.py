@@ -113,8 +113,12 @@ def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
 
 
 def _emit_barrier(emitter: KernelEmitter, operation: Operation) -> None:
-    del operation  # it says nothing but where it stands
-    emitter.shared.barrier()
+    groups: int = operation.attributes.get("groups", 1)
+    group = emitter.by_group(1, groups=groups)
+    if group is None:
+        emitter.shared.barrier()
+    else:
+        emitter.shared.group_barrier(group, emitter.num_threads // groups)
 
 
 EMITTERS: Mapping[str, Emit] = MappingProxyType(

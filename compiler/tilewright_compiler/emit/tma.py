@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from tilewright_compiler.analysis.tensor_maps import copied_tile
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter
-from tilewright_compiler.emit.shared_access import advanced
+from tilewright_compiler.emit.shared_access import advanced, moved
 from tilewright_compiler.emit.text import AssemblyOperand
 from tilewright_compiler.emit.types import SHARED_POINTER
 from tilewright_compiler.ir.core import Operation, Value
@@ -28,13 +28,15 @@ _GENERIC_POINTER = "!llvm.ptr"
 
 def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
     mbarrier = (emitter.scalar(operation.operands[2]), SHARED_POINTER, "r")
+    guard = emitter.one_thread()
     for operands, coordinates in _boxes(emitter, operation, operation.operands[3:]):
-        _emit_copy(emitter, _LOAD, [*operands, mbarrier], coordinates)
+        _emit_copy(emitter, _LOAD, [*operands, mbarrier], coordinates, guard)
 
 
 def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
+    guard = emitter.one_thread(groups=operation.attributes.get("groups", 1))
     for operands, coordinates in _boxes(emitter, operation, operation.operands[2:]):
-        _emit_copy(emitter, _STORE, operands, coordinates)
+        _emit_copy(emitter, _STORE, operands, coordinates, guard)
     emitter.text.line("nvvm.cp.async.bulk.commit.group")
 
 
@@ -43,12 +45,13 @@ def _emit_copy(
     template: str,
     operands: list[AssemblyOperand],
     coordinates: list[AssemblyOperand],
+    guard: str | None,
 ) -> None:
     places = range(len(operands), len(operands) + len(coordinates))
     text = template.format(
         rank=len(coordinates), coordinates=", ".join(f"${place}" for place in places)
     )
-    emitter.text.assembly(text, [*operands, *coordinates], guard=emitter.one_thread())
+    emitter.text.assembly(text, [*operands, *coordinates], guard=guard)
 
 
 def _boxes(
@@ -60,12 +63,18 @@ def _boxes(
     tensor_map = (emitter.parameters.tensor_maps[operation], _GENERIC_POINTER, "l")
     base = emitter.scalar(operation.operands[1])
     *outer, along = (_index(emitter, coordinate) for coordinate in coordinates)
+    rows = emitter.by_group(boxes.shape[0], groups=boxes.groups)
+    if rows is not None:
+        outer[0] = text.value(f"llvm.add {outer[0]}, {rows} : i32")
+        distance = emitter.by_group(boxes.box_bytes, groups=boxes.groups)
+        assert distance is not None, "groups have parts of their own"
+        base = moved(text, base, distance)
     for box in range(boxes.count):
         start = along
         if box:
             step = text.i32(box * boxes.shape[-1])
             start = text.value(f"llvm.add {along}, {step} : i32")
-        place = advanced(text, base, box * boxes.box_bytes)
+        place = advanced(text, base, box * boxes.panel_bytes)
         yield (
             [(place, SHARED_POINTER, "r"), tensor_map],
             [(name, "i32", "r") for name in (start, *reversed(outer))],

@@ -6,7 +6,7 @@ A box is a panel (`layout.panels`), or a whole tile that lies row by row. The ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
@@ -23,17 +23,26 @@ _PLAIN_ALIGNMENT_BYTES = 128
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """How a tile is cut along its last axis: `count` boxes of `shape`, one behind the other."""
+    """How a tile is cut: `count` panels along the last axis, each of `groups` boxes of `shape`.
+
+    The boxes of a panel lie behind each other along the first axis, and the panels in memory.
+    """
 
     shape: tuple[int, ...]
     count: int
     swizzle_bytes: SwizzleBytes
     size_bytes: int
+    groups: int = 1
 
     @property
     def box_bytes(self) -> int:
-        """Bytes of one box, and so from one to the next."""
+        """Bytes of one box, and so from one to the next in a panel."""
         return prod(self.shape) * self.size_bytes
+
+    @property
+    def panel_bytes(self) -> int:
+        """Bytes of one panel, and so from one to the next."""
+        return self.groups * self.box_bytes
 
     @property
     def alignment_bytes(self) -> int:
@@ -41,8 +50,11 @@ class Boxes:
         return ALIGNMENT_BYTES if self.swizzle_bytes else _PLAIN_ALIGNMENT_BYTES
 
 
-def boxes_of(layout: SharedLayout, *, size_bytes: int) -> Boxes | None:
-    """Return the boxes that bulk copies write as `layout`; None if there are none."""
+def boxes_of(layout: SharedLayout, *, size_bytes: int, groups: int = 1) -> Boxes | None:
+    """Return the boxes that bulk copies write as `layout`; None if there are none.
+
+    With `groups`, each panel is cut into as many parts of its rows.
+    """
     panels = panels_of(layout, size_bytes=size_bytes)
     if panels is not None:
         if panels.axis != len(layout.shape) - 1:
@@ -56,7 +68,17 @@ def boxes_of(layout: SharedLayout, *, size_bytes: int) -> Boxes | None:
     else:
         return None
     fits = max(boxes.shape) <= MAX_EXTENT and 1 <= len(boxes.shape) <= MAX_RANK
-    return boxes if fits and boxes.shape[-1] * size_bytes % _UNIT_BYTES == 0 else None
+    if not fits or boxes.shape[-1] * size_bytes % _UNIT_BYTES:
+        return None
+    return boxes if groups == 1 else _parted(boxes, groups)
+
+
+def _parted(boxes: Boxes, groups: int) -> Boxes | None:
+    rows, *others = boxes.shape
+    if not others or rows % groups:
+        return None
+    parts = replace(boxes, shape=(rows // groups, *others), groups=groups)
+    return None if parts.box_bytes % boxes.alignment_bytes else parts
 
 
 def _swizzle(line_bytes: int) -> SwizzleBytes:

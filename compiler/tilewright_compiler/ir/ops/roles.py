@@ -12,7 +12,8 @@ schedule replaces it by a ring before emission; those with one attribute ring sh
 | mbarrier_expect | mbarrier | one arrival, and attribute bytes more to come in this phase |
 | tma_load | descriptor, shared tile, mbarrier, coordinates | a block on its way; its bytes count \
 on the mbarrier |
-| tma_store | descriptor, shared tile, coordinates | a block on its way to global memory |
+| tma_store | descriptor, shared tile, coordinates | a block on its way to global memory; with \
+the attribute groups, one thread of each group of warps (see `barrier`) sends its part of the rows |
 | tma_store_wait | | attribute pending: stores of this thread that may still read shared memory |
 | tile_part | tile -> tile | attributes axis, start: the block from `start` on along `axis`, as \
 long as the result, a multiple of which `start` is; each thread has its own registers of it |
@@ -160,7 +161,15 @@ SPECS = (
         "mbarrier_expect", (1, 1), ("bytes",), Effect.WRITE, results=0, verify=_verify_mbarrier
     ),
     OperationSpec("tma_load", (4, _MANY), (), Effect.WRITE, results=0, verify=_verify_tma_load),
-    OperationSpec("tma_store", (3, _MANY), (), Effect.WRITE, results=0, verify=_verify_tma_store),
+    OperationSpec(
+        "tma_store",
+        (3, _MANY),
+        (),
+        Effect.WRITE,
+        results=0,
+        optional_attributes=("groups",),
+        verify=_verify_tma_store,
+    ),
     OperationSpec("tma_store_wait", (0, 0), ("pending",), Effect.WRITE, results=0),
     OperationSpec("tile_part", (1, 1), ("axis", "start"), verify=_verify_part),
     OperationSpec("async_fence", (0, 0), (), Effect.WRITE, results=0),

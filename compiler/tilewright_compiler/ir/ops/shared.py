@@ -11,7 +11,8 @@ alignment (bytes) where that matters |
 | async_copy | pointer, shared tile, [mask i1] | starts copying; where the mask is false, zeros |
 | async_commit | -> token | closes the group of the copies started since the last one |
 | async_wait | token | until the token's group and all before it have arrived, see below |
-| barrier | | all warps of the program meet; what they wrote before is visible after |
+| barrier | | all warps of the program meet; what they wrote before is visible after. With the \
+attribute groups, each of as many equal groups of consecutive warps meets by itself |
 
 A copy is *visible to the thread that started it* after `async_wait`, to the others after a
 `barrier` behind that. `async_wait` has the attribute `pending`: how many groups after the token's
@@ -129,5 +130,7 @@ SPECS = (
     OperationSpec("async_copy", (2, 3), _HINTS, Effect.WRITE, results=0, verify=_verify_async_copy),
     OperationSpec("async_commit", (0, 0), effect=Effect.WRITE, verify=_verify_commit),
     OperationSpec("async_wait", (1, 1), ("pending",), Effect.WRITE, results=0, verify=_verify_wait),
-    OperationSpec("barrier", (0, 0), effect=Effect.WRITE, results=0),
+    OperationSpec(
+        "barrier", (0, 0), effect=Effect.WRITE, results=0, optional_attributes=("groups",)
+    ),
 )
