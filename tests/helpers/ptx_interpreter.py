@@ -32,6 +32,7 @@ Arrival = Literal["late", "early"]
 WARP = 32
 _SEGMENT = 1 << 32
 _OF_WARP = -1
+_BARRIERS = 16  # of each CTA
 _MAX_STEPS = 2_000_000
 _TURN = 8
 
@@ -236,16 +237,17 @@ class Machine:
         return released
 
     def _barrier(self, instruction: Instruction, threads: Array) -> None:
-        number, *count = (int(operand) for operand in instruction.operands)
-        self.waits[threads] = True
-        self.barrier[threads] = number
-        alive = self.pc < len(self.program.instructions)
-        held = np.ones(self.shared.shape[0], bool)
+        number, *count = instruction.operands
+        numbers = self.read(number, threads, "u32")
+        self.waits[threads], self.barrier[threads] = True, numbers
         if count:
-            here = self.waits & (self.barrier == number)
-            held = np.bincount(self.cta[here], minlength=len(held)) == count[0]
-            released = here & held[self.cta]
+            here = self.waits & np.isin(self.barrier, numbers)
+            barrier = self.cta * _BARRIERS + self.barrier
+            have_come = np.bincount(barrier[here], minlength=_BARRIERS * self.shared.shape[0])
+            released = here & (have_come[barrier] == int(count[0]))
         else:
+            alive = self.pc < len(self.program.instructions)
+            held = np.ones(self.shared.shape[0], bool)
             np.logical_and.at(held, self.cta[alive], self.waits[alive])
             released = alive & held[self.cta]
         places = np.unique(self.pc[released])

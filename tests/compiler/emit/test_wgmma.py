@@ -14,6 +14,7 @@ from helpers.hopper_launch import run_on_hopper
 from helpers.ptx_interpreter import Arrival, Order, PtxFault
 from tilewright.abi.target import Target
 from tilewright.errors import InternalCompilerError
+from tilewright_compiler.analysis.tensor_maps import added_parameters
 from tilewright_compiler.backend.ptx import lower_to_ptx
 from tilewright_compiler.backend.ptxas import assemble
 from tilewright_compiler.capabilities import HOPPER
@@ -120,6 +121,20 @@ def test_warps_may_run_ahead_and_copies_arrive_early(order: Order, arrival: Arri
 @pytest.mark.parametrize("ctas", [1, 3, 6])
 def test_ctas_walk_over_the_programs(ctas: int) -> None:
     run(Product(m=64, n=32, out="bf16"), (120, 70, 70), ctas=ctas)
+
+
+@pytest.mark.parametrize("order", ["lockstep", "ascending", "descending"])
+@pytest.mark.parametrize(("n", "groups"), [(32, 2), (128, 2), (32, 1)])
+def test_groups_of_warps_store_their_rows_by_themselves(n: int, groups: int, order: Order) -> None:
+    product = Product(m=128, n=n, num_warps=8, out="bf16")
+    module = scheduled(product)
+    (roles,) = (o for o in module.kernel.body.walk() if o.name == "roles")
+    for operation in roles.regions[1].walk():
+        if operation.name in ("barrier", "tma_store"):
+            operation.attributes["groups"] = groups
+    stored = [p.tensor_map for p in added_parameters(module) if p.tensor_map][-1]
+    assert stored.box[0] == 128 // groups
+    run(product, (200, n + 24, 40), module=module, order=order)
 
 
 def test_a_product_that_starts_from_zero_reads_no_accumulator() -> None:

@@ -62,3 +62,21 @@ def test_what_bulk_copies_cannot_write_has_no_boxes(
 ) -> None:
     assert layout is not None
     assert boxes_of(layout, size_bytes=size_bytes) is None
+
+
+def test_groups_have_parts_of_the_rows_of_each_panel() -> None:
+    layout = panelled((128, 128), 1, size_bytes=2)
+    assert layout is not None
+    boxes = boxes_of(layout, size_bytes=2, groups=4)
+    assert boxes == Boxes((32, 64), 2, 128, 2, groups=4)
+    assert boxes is not None
+    assert (boxes.box_bytes, boxes.panel_bytes) == (32 * 128, 128 * 128)
+
+
+@pytest.mark.parametrize(("shape", "groups"), [((16, 64), 4), ((256,), 2), ((64, 16), 4)])
+def test_no_parts_that_start_within_a_swizzle_or_without_rows(
+    shape: tuple[int, ...], groups: int
+) -> None:
+    layout = panelled(shape, len(shape) - 1, size_bytes=2)
+    assert layout is not None
+    assert boxes_of(layout, size_bytes=2, groups=groups) is None
