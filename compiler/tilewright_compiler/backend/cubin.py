@@ -33,8 +33,8 @@ _SECTION_NO_BITS = 8
 _CONTAINER_12 = (0x33, 7)
 _CONTAINER_13 = (0x41, 8)
 
-# Where parameters begin in their constant bank up to sm_90a. It is a multiple of 16 only, and what a
-# tensor map's alignment holds for is the address, not the offset from there.
+# Where parameters begin in their constant bank up to sm_90a: at a multiple of 16 only. A tensor map
+# is aligned by its address there, not by its offset.
 _PARAMETER_BASE = 0x210
 
 # Attributes of .nv.info.<kernel>; format 4 carries a payload, the others a 16-bit value.

@@ -121,10 +121,18 @@ MATMUL_GENERAL: dict[tuple[DType, str], DotConfiguration] = {
     (uint8, "ieee"): _UNALIGNED,
 }
 
+# By blocks, where the GPU copies them by itself: two warpgroups that multiply and one that copies.
+# The widest tile leaves no registers for a gate or a residual.
+MATMUL_WIDEST = DotConfiguration(128, 256, 64, 8, 4)
+MATMUL_BLOCKS = (MATMUL_WIDEST, DotConfiguration(128, 128, 64, 8, 4))
+MATMUL_BLOCKS_DTYPES = (float16, bfloat16)
+
 # Programs that fill a GPU of today; tiles beyond them wait for the next wave.
 _WAVE = 128
 # Extent at which a tile's loads cost as much as its products: small tiles read more for each.
 _BALANCE = 64
+# What a tile costs by blocks, of what it costs otherwise: the warpgroup's instructions are faster.
+_BLOCKS_COST = 0.6
 
 
 def matmul_configuration(
@@ -136,13 +144,25 @@ def matmul_configuration(
     """
     if not fast:
         return MATMUL_GENERAL[dtype, precision]
+    return min(MATMUL_FAST[dtype, precision], key=lambda tiles: _cost(m, n, batch, tiles))
 
-    def cost(candidate: DotConfiguration) -> float:
-        block_m, block_n = candidate.block_m, candidate.block_n
-        waves = -(-(-(-m // block_m) * -(-n // block_n) * batch) // _WAVE)
-        return waves * (block_m * block_n + _BALANCE * (block_m + block_n))
 
-    return min(MATMUL_FAST[dtype, precision], key=cost)
+def blocks_configuration(
+    m: int, n: int, batch: int, dtype: DType, *, full_epilogue: bool
+) -> DotConfiguration | None:
+    """Return the configuration by blocks for a product of fast form; None if another is better."""
+    if dtype not in MATMUL_BLOCKS_DTYPES:
+        return None
+    candidates = MATMUL_BLOCKS[1:] if full_epilogue else MATMUL_BLOCKS
+    best = min(candidates, key=lambda tiles: _cost(m, n, batch, tiles))
+    other = matmul_configuration(m, n, batch, dtype, precision="ieee", fast=True)
+    is_better = _cost(m, n, batch, best) * _BLOCKS_COST < _cost(m, n, batch, other)
+    return best if is_better else None
+
+
+def _cost(m: int, n: int, batch: int, tiles: DotConfiguration) -> float:
+    waves = -(-(-(-m // tiles.block_m) * -(-n // tiles.block_n) * batch) // _WAVE)
+    return waves * (tiles.block_m * tiles.block_n + _BALANCE * (tiles.block_m + tiles.block_n))
 
 
 # Attention by the extent to which heads are padded: queries, keys and elements of a head.

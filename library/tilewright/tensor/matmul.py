@@ -40,8 +40,18 @@ from tilewright.tensor.arrays import (
     output,
     strides_of,
 )
-from tilewright.tensor.configurations import matmul_configuration
-from tilewright.tensor.products import check_choice, count_tiles, launch_options, precision_of
+from tilewright.tensor.configurations import (
+    MATMUL_WIDEST,
+    blocks_configuration,
+    matmul_configuration,
+)
+from tilewright.tensor.products import (
+    check_choice,
+    copies_blocks,
+    count_tiles,
+    launch_options,
+    precision_of,
+)
 from tilewright.tensor.strides import (
     IndexSpace,
     Shape,
@@ -271,7 +281,13 @@ def _launch(batch: Shape, product: _Product) -> None:
             pointers = (left, right, result, bias, gate, residual)
             scalars = (product.alpha, product.activation, *flags)
         plan = _plan(
-            product.sizes, matrices, space, dtype, product.precision, are_aligned(pointers)
+            product.sizes,
+            matrices,
+            space,
+            dtype,
+            product.precision,
+            are_aligned(pointers),
+            copies_blocks(left) and dtype_of(result) == dtype,
         )
         plan.kernel[plan.grid](*pointers, *plan.integers, *scalars, **plan.options)
 
@@ -294,8 +310,11 @@ def _plan(
     dtype: DType,
     precision: str,
     is_aligned: bool,
+    by_blocks: bool,
 ) -> _Plan:
     """Plan a launch over a batch; `matrices` has the strides of rows and columns of each operand.
+
+    `by_blocks` allows the form that copies blocks, which takes what is contiguous along its rows.
 
     Remembered, because a program multiplies few geometries many times.
     """
@@ -311,15 +330,16 @@ def _plan(
         else:  # along a single column any stride will do
             strides += (*batch, matrix[0], 1 if n == 1 else matrix[1])
     integers = (m, n, k, a.extent, b.extent, *strides)
-    tiles = matmul_configuration(
-        m,
-        n,
-        space.size,
-        dtype,
-        precision=precision,
-        fast=is_aligned and fits_fast(kernel, pointers, integers),
-    )
-    options = {"A_UNIT": a.unit, "B_UNIT": b.unit, **launch_options(tiles)}
+    fast = is_aligned and fits_fast(kernel, pointers, integers)
+    tiles = matmul_configuration(m, n, space.size, dtype, precision=precision, fast=fast)
+    blocks: dict[str, Any] = {}
+    if by_blocks and fast and a.unit != "any":
+        full = any(matrix is not None for matrix in matrices[3:])
+        own = blocks_configuration(m, n, space.size, dtype, full_epilogue=full)
+        if own is not None:
+            kernel, tiles = kernels.matmul_blocks, own
+            blocks["FULL_EPILOGUE"] = own != MATMUL_WIDEST
+    options = {"A_UNIT": a.unit, "B_UNIT": b.unit, **blocks, **launch_options(tiles)}
     if not is_plain:
         options["PRECISION"] = precision
     grid = (count_tiles(m, n, tiles), space.sizes[1], space.sizes[0])

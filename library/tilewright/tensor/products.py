@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from tilewright.abi.dtypes import DType, float32
+from tilewright.abi.target import ComputeCapability
 from tilewright.errors import ArgumentError
 from tilewright.kernels.matmul import GROUP_M
+from tilewright.runtime.device import device as device_of
+from tilewright.runtime.memory import DeviceArray
+from tilewright.tensor.arrays import Array
 from tilewright.tensor.configurations import DotConfiguration
 
+_HOPPER = ComputeCapability(9, 0)
 _MAX_PROGRAMS = 2**31 - 1
 _GROUP_M = int(str(GROUP_M.value))
 
@@ -35,6 +41,16 @@ def count_tiles(rows: int, columns: int, configuration: DotConfiguration) -> int
         msg = f"{rows} x {columns} results are more tiles than a grid holds; compute them in parts"
         raise ArgumentError(msg)
     return tiles_m * tiles_n
+
+
+def copies_blocks(array: Array) -> bool:
+    """Return whether the GPU of an array copies blocks by itself, in a schedule of its own."""
+    return isinstance(array, DeviceArray) and _is_hopper(array.device)
+
+
+@cache
+def _is_hopper(device: int) -> bool:
+    return device_of(device).facts.capability == _HOPPER
 
 
 def launch_options(configuration: DotConfiguration) -> dict[str, Any]:
