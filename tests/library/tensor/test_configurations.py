@@ -13,6 +13,7 @@ import pytest
 
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32
 from tilewright.abi.signature import Pointer
+from tilewright.kernels.matmul import matmul_blocks
 from tilewright.tensor.configurations import (
     ATTENTION_16,
     ATTENTION_16_GENERAL,
@@ -24,14 +25,18 @@ from tilewright.tensor.configurations import (
     ELEMENTWISE_WIDE,
     LONG_ROWS,
     LONG_ROWS_UNALIGNED,
+    MATMUL_BLOCKS,
+    MATMUL_BLOCKS_DTYPES,
     MATMUL_FAST,
     MATMUL_GENERAL,
+    MATMUL_WIDEST,
     ROWS,
     ROWS_LOOPED,
     TILES,
     Configuration,
     DotConfiguration,
     attention_configuration,
+    blocks_configuration,
     convolution_configuration,
     elementwise_configuration,
     matmul_configuration,
@@ -132,6 +137,8 @@ def precision_of(entry: DeclaredEntry) -> str:
 def test_products_are_declared_in_every_form_that_is_chosen() -> None:
     declared_forms: dict[Any, set[tuple[Any, DotConfiguration]]] = defaultdict(set)
     for entry in products("matmul"):
+        if entry.kernel is matmul_blocks:
+            continue
         values, signature = entry.signature.constexprs, entry.signature
         key = (*dtypes_of(entry, "a", "c"), precision_of(entry), signature.specialization)
         declared_forms[key].add(((values["A_UNIT"], values["B_UNIT"]), tiles_of(entry)))
@@ -144,6 +151,37 @@ def test_products_are_declared_in_every_form_that_is_chosen() -> None:
             expected[*key, "fast"] = {(unit, tiles) for unit in units for tiles in table}
             expected[*key, "general"] = {(unit, general) for unit in (*units, ("any", "any"))}
     assert declared_forms == expected
+
+
+def test_products_by_blocks_are_declared_as_they_are_chosen() -> None:
+    found = {
+        (*dtypes_of(e, "a", "c"), (values["A_UNIT"], values["B_UNIT"]), tiles_of(e))
+        for e in products("matmul")
+        if e.kernel is matmul_blocks
+        for values in [e.signature.constexprs]
+    }
+    units = [("k", "n"), ("k", "k"), ("m", "n"), ("m", "k")]
+    assert found == {
+        (dtype, dtype, unit, tiles)
+        for dtype in MATMUL_BLOCKS_DTYPES
+        for unit in units
+        for tiles in MATMUL_BLOCKS
+    }
+    for entry in products("matmul"):
+        if entry.kernel is matmul_blocks:
+            is_full = entry.signature.constexprs["FULL_EPILOGUE"]
+            assert is_full == (tiles_of(entry) != MATMUL_WIDEST)
+
+
+def test_large_products_are_by_blocks_and_small_ones_are_not() -> None:
+    def chosen(m: int, n: int, *, full_epilogue: bool = False) -> DotConfiguration | None:
+        return blocks_configuration(m, n, 1, float16, full_epilogue=full_epilogue)
+
+    assert chosen(8192, 8192) == MATMUL_WIDEST
+    assert chosen(8192, 8192, full_epilogue=True) == MATMUL_BLOCKS[1]
+    assert chosen(1024, 2048) == MATMUL_BLOCKS[1]
+    assert chosen(16, 256) is None
+    assert blocks_configuration(8192, 8192, 1, float32, full_epilogue=False) is None
 
 
 def test_every_tile_of_a_product_is_the_best_for_some_shape() -> None:

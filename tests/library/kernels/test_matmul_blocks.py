@@ -1,0 +1,136 @@
+"""Products by blocks of tensor descriptors: what they compute under either schedule, and that both
+texts assemble as they should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from helpers.sides import HostArray, poisoned, random
+from tilewright.abi.dtypes import float16
+from tilewright.abi.signature import KernelSignature
+from tilewright.abi.target import Target
+from tilewright.kernels import matmul as kernels
+from tilewright.kernels.matmul import matmul_blocks
+from tilewright.language.kernel import Kernel
+from tilewright.runtime import jit
+from tilewright.tensor import matmul as tensor_matmul
+from tilewright.tensor.configurations import DotConfiguration
+from tilewright.tensor.matmul import matmul
+from tilewright.tensor.strides import IndexSpace
+from tilewright_compiler.driver import compile_kernel
+from tilewright_compiler.frontend.lower import lower_kernel
+from tilewright_compiler.interpret import scheduled, tile
+from tilewright_compiler.pipeline import schedule_signature
+from tilewright_compiler.snapshots import Snapshots
+from tilewright_release.signatures import read_signature_file
+
+ROOT = Path(__file__).parents[3]
+HOPPER = Target(9, 0, "a")
+TILES = DotConfiguration(64, 32, 32, 4, 3)
+
+
+@pytest.fixture(params=["tile", "common", "own"])
+def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let products on the host go by blocks: on tile IR, or under one of the two schedules."""
+    names: list[str] = []
+
+    def run(
+        kernel: Kernel,
+        signature: KernelSignature,
+        *,
+        grid: tuple[int, int, int],
+        arguments: dict[str, Any],
+    ) -> None:
+        names.append(kernel.name)
+        target = HOPPER if request.param == "own" else None
+        module = schedule_signature(kernel, signature, snapshots=Snapshots(), target=target)
+        assert ("producer_warps" in module.attributes) == (request.param == "own")
+        if request.param == "tile":
+            tile.run(lower_kernel(kernel, signature), grid=grid, arguments=arguments)
+        else:
+            scheduled.run(module, grid=grid, arguments=arguments)
+
+    monkeypatch.setattr(jit, "interpret_kernel", run)
+    monkeypatch.setattr(tensor_matmul, "copies_blocks", lambda _array: True)
+    monkeypatch.setattr(tensor_matmul, "blocks_configuration", lambda *_, **__: TILES)
+    tensor_matmul._plan.cache_clear()
+    return names
+
+
+def product(a: HostArray, b: HostArray) -> NDArray[np.float64]:
+    wide: NDArray[np.float64] = a.astype(np.float64) @ b.astype(np.float64)
+    return wide
+
+
+@pytest.mark.parametrize("units", ["kn", "kk", "mn", "mk"])
+def test_operands_of_either_order(units: str, seen: list[str]) -> None:
+    m, n, k = 80, 48, 112
+    a, b = random((m, k), np.float16, seed=1), random((k, n), np.float16, seed=2)
+    a = np.asfortranarray(a) if units[0] == "m" else a
+    b = np.asfortranarray(b) if units[1] == "k" else b
+    out = poisoned((m, n), np.float16)
+    matmul(a, b, out=out)
+    np.testing.assert_allclose(out.astype(np.float64), product(a, b), rtol=2e-3, atol=2e-3)
+    assert seen == ["matmul_blocks"]
+
+
+def test_batches_and_odd_rows(seen: list[str]) -> None:
+    a, b = random((2, 3, 33, 48), np.float16, seed=1), random((3, 48, 48), np.float16, seed=2)
+    out = poisoned((2, 3, 33, 48), np.float16)
+    matmul(a, b, out=out)
+    np.testing.assert_allclose(out.astype(np.float64), product(a, b), rtol=2e-3, atol=2e-3)
+    assert set(seen) == {"matmul_blocks"}
+
+
+def test_the_whole_epilogue(seen: list[str]) -> None:
+    m, n, k = 70, 48, 48
+    a, b = random((m, k), np.float16, seed=1), random((k, n), np.float16, seed=2)
+    bias, gate = random((n,), np.float16, seed=3), random((m, n), np.float16, seed=4)
+    out = poisoned((m, n), np.float16)
+    matmul(a, b, alpha=0.5, bias=bias, activation="relu", gate=gate, residual=gate, out=out)
+    wide = gate.astype(np.float64)
+    expected = np.maximum(0.5 * product(a, b) + bias.astype(np.float64), 0) * wide + wide
+    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=2e-3, atol=2e-3)
+    assert seen == ["matmul_blocks"]
+
+
+@pytest.mark.parametrize(("size", "is_aligned"), [((64, 64, 60), True), ((64, 64, 64), False)])
+def test_what_bulk_copies_do_not_take_goes_by_elements(
+    size: tuple[int, int, int], is_aligned: bool
+) -> None:
+    _, n, k = size
+    matrices = ((k, 1), (n, 1), (n, 1), None, None)
+    space = IndexSpace((1, 1), ((0, 0),) * 5)
+    plan = tensor_matmul._plan(size, matrices, space, float16, "ieee", is_aligned, True)
+    assert plan.kernel is kernels.matmul
+
+
+def test_both_texts_of_what_is_declared() -> None:
+    entries = [
+        entry
+        for entry in read_signature_file(
+            ROOT / "prebuilt" / "signatures" / "matmul.toml", root=ROOT
+        )
+        if entry.kernel is matmul_blocks
+        and (entry.signature.constexprs["A_UNIT"], entry.signature.constexprs["B_UNIT"])
+        == ("k", "n")
+    ]
+    assert len(entries) == 4
+    for entry in entries[::2]:
+        compiled = compile_kernel(entry.kernel, entry.signature, (HOPPER,))
+        assert list(compiled.cubins) == ["sm_90a+tma", "sm_90a"]
+        for cubin in compiled.cubins.values():
+            assert (cubin.spill_bytes, cubin.warnings) == (0, ())
+        own = compiled.cubins["sm_90a+tma"]
+        assert own.registers == 168
+        assert own.abi is not None
+        assert (own.abi.num_threads, own.abi.grid_kind) == (384, "persistent")
+        assert [p.kind for p in own.abi.parameters if p.kind not in ("pointer", "scalar")] == [
+            *["tensor_map"] * 3,
+            *["grid"] * 3,
+        ]
