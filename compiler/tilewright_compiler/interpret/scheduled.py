@@ -168,18 +168,12 @@ def _take_turns(program: Program, walks: Mapping[Warp, Walk], random: Random) ->
         ready += [warp for warp, stop in stops.items() if _may_go_on(stop) and warp not in ready]
         if ready:
             continue
-        consumers = [(warp, stop) for warp, stop in stops.items() if not warp.is_producer]
-        meets = [warp for warp, stop in consumers if isinstance(stop, Meeting)]
-        if meets and not any(isinstance(stop, Waiting) for _, stop in consumers):
-            _check_meeting(program, consumers)
-            program.shared.meet()
-            program.traces.meet()
-            program.clocks.meet([warp.index for warp in meets])
-            ready = meets
-        elif not program.bulk.let_one_arrive():
+        ready = _met(program, stops)
+        if not ready and not program.bulk.let_one_arrive():
             break
     waiting = [(warp, stop) for warp, stop in stops.items() if stop is not None]
     if waiting:
+        _check_meetings(program, stops)
         lines = [f"{program.where}: nobody can go on"]
         for warp, stop in sorted(waiting, key=lambda pair: pair[0].index):
             lines.append(f"  {_warp_text(warp)} waits at {_stop_text(stop)}")
@@ -194,9 +188,45 @@ def _warp_text(warp: Warp) -> str:
     return "the producer" if warp.is_producer else f"warp {warp.index}"
 
 
+def _met(program: Program, stops: Mapping[Warp, Stop | None]) -> list[Warp]:
+    """Let warps that all wait at one barrier pass it; return them."""
+    for warp, stop in stops.items():
+        if not isinstance(stop, Meeting):
+            continue
+        party = _party(program, stops, warp, stop)
+        if any(stops[member] != stop for member in party):
+            continue
+        numbers = [member.index for member in party]
+        program.shared.meet(numbers)
+        program.clocks.meet(numbers)
+        if stop.groups == 1:
+            program.traces.meet()
+        return party
+    return []
+
+
+def _party(
+    program: Program, stops: Mapping[Warp, Stop | None], warp: Warp, meeting: Meeting
+) -> list[Warp]:
+    """Return the warps that a barrier lets meet."""
+    size = program.num_warps // meeting.groups
+    others = [other for other in stops if not other.is_producer]
+    if meeting.groups > 1:
+        others = [other for other in others if other.index // size == warp.index // size]
+    return sorted(others, key=lambda other: other.index)
+
+
+def _check_meetings(program: Program, stops: Mapping[Warp, Stop | None]) -> None:
+    """Raise ScheduleError if warps wait at a barrier that others of them do not reach."""
+    for warp, stop in stops.items():
+        if isinstance(stop, Meeting):
+            party = _party(program, stops, warp, stop)
+            if not any(isinstance(stops[member], Waiting) for member in party):
+                _check_meeting(program, [(member, stops[member]) for member in party])
+
+
 def _check_meeting(program: Program, stops: list[tuple[Warp, Stop | None]]) -> None:
     """Demand that all warps wait at one barrier; raises ScheduleError."""
-    stops = sorted(stops, key=lambda stop: stop[0].index)
     _, first = stops[0]
     for warp, meeting in stops[1:]:
         if meeting == first:

@@ -25,6 +25,7 @@ from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.layout.matrix_load import plan_matrix_load
 from tilewright_compiler.layout.swizzle import SharedLayout
 from tilewright_compiler.schedule.scratch import EXCHANGES, scratch_bytes
+from tilewright_compiler.schedule.warp_groups import row_groups
 
 _ORDERED = "ordered"
 
@@ -34,7 +35,8 @@ class SharedPlace:
     """Bytes `start .. end` of shared memory; what was allocated there, and where in a ring.
 
     `threads` says who touches what of a tile, if each element is one thread's: lane and warp for
-    each bit of the offset. It is None where any thread may touch any element.
+    each bit of the offset. It is None where any thread may touch any element. As many `groups` of
+    warps touch rows of their own (`warp_groups`), where warps have roles.
     """
 
     start: int
@@ -43,6 +45,7 @@ class SharedPlace:
     position: int | None = None
 
     threads: tuple[tuple[int, int], ...] | None = None
+    groups: int = 1
 
     def meets(self, other: SharedPlace) -> bool:
         """Whether different threads may touch the same bytes."""
@@ -96,13 +99,22 @@ class Access:
     `groups` is None for what is done when the operation is. For an asynchronous copy it counts the
     groups committed since it started, its own included; a bulk store is a group of its own.
     `atomic` names the kind of an atomic operation: "ordered" where it can be told which of two came
-    first.
+    first. `is_settled` says that each group of warps that divide a tile has met since.
     """
 
     place: Place
     is_write: bool
     groups: int | None = None
     atomic: str | None = None
+    is_settled: bool = False
+
+    def divides_like(self, other: Access) -> bool:
+        """Whether both are of one tile whose rows they divide among the same groups of warps."""
+        own, met = self.place, other.place
+        if not isinstance(own, SharedPlace) or not isinstance(met, SharedPlace):
+            return False
+        is_one_tile = own.allocation is not None and own.allocation is met.allocation
+        return is_one_tile and own.groups == met.groups > 1
 
     @property
     def is_by_one_thread(self) -> bool:
@@ -112,6 +124,8 @@ class Access:
 
     def meets(self, other: Access) -> bool:
         """Whether both may touch the same memory, one of them writing, by different threads."""
+        if other.is_settled and self.divides_like(other):
+            return False
         match self.place, other.place:
             case _ if not (self.is_write or other.is_write):
                 return False
@@ -141,6 +155,7 @@ class Accesses:
 
     def __init__(self, module: Module) -> None:
         self._roots = pointer_roots(module)
+        self._has_roles = any(o.name == "roles" for o in module.kernel.body.operations)
         self._tiles: dict[Value, tuple[SharedPlace, SharedLayout]] = {}
         self._found: dict[Operation, tuple[Access, ...]] = {}
         self._exchanges: set[Operation] = set()
@@ -256,7 +271,9 @@ class Accesses:
                 yield replace(copied, groups=0)
                 yield replace(self._global(operands[0], is_write=False), groups=0)
             case "tma_store":
-                yield Access(self._tiles[operands[1]][0], is_write=False, groups=0)
+                place, _ = self._tiles[operands[1]]
+                divided: int = operation.attributes.get("groups", 1)
+                yield Access(replace(place, groups=divided), is_write=False, groups=0)
             case "load" | "store":
                 yield self._global(operands[0], is_write=operation.name == "store")
             case "atomic_load" | "atomic_rmw" | "atomic_cas":
@@ -295,6 +312,8 @@ class Accesses:
         )
         if layout is not None and layout.is_injective and not by_matrices:
             place = replace(place, threads=_threads(layout, offsets))
+        if self._has_roles and layout is not None and len(layout.shape) > 1:
+            place = replace(place, groups=row_groups(layout, least_rows=1))
         return Access(place, is_write)
 
     def _global(self, pointer: Value, *, is_write: bool) -> Access:

@@ -31,6 +31,10 @@ from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.layout.panels import ALIGNMENT_BYTES, LINE_BYTES, panelled
 from tilewright_compiler.schedule.mapped_descriptors import MappedDescriptors
 from tilewright_compiler.schedule.unsuited import Unsuited
+from tilewright_compiler.schedule.warp_groups import row_groups
+
+# A swizzle repeats after as many rows, so that parts of a buffer begin where it does.
+_SWIZZLE_ROWS = 32
 
 
 def bulk_stores(module: Module) -> Module:
@@ -49,7 +53,7 @@ def bulk_stores(module: Module) -> Module:
             msg = "which tensor descriptor is written depends on the program's flow"
             raise Unsuited(msg, store)
         plan = _plan(store)
-        descriptors.check(store.operands[0], plan.buffer.layout, user=store)
+        descriptors.check(store.operands[0], plan.buffer.layout, user=store, groups=plan.groups)
         plans.setdefault(make, []).append(plan)
         by_store[store] = plan
     _check_loads(module, plans)
@@ -79,6 +83,8 @@ def bulk_stores(module: Module) -> Module:
 class _Plan:
     """How a store is done: the parts' type and starts along the last axis, and a buffer's type.
 
+    As many `groups` of warps hold rows of their own, and send them without waiting for the others.
+
     `descriptor` and `buffers` are those of the rebuilt module, next to the store's descriptor.
     """
 
@@ -86,6 +92,7 @@ class _Plan:
     starts: range
     buffer: SharedType
     whole: DescriptorType
+    groups: int
     descriptor: Value | None = None
     buffers: list[Value] = field(default_factory=list)
 
@@ -113,7 +120,9 @@ def _plan(store: Operation) -> _Plan:
     buffer = SharedType(part.shape, dtype, placed)
     whole = store.operands[0].type
     assert isinstance(whole, DescriptorType), "the verifier checks types"
-    return _Plan(part, range(0, extent, part.shape[axis]), buffer, whole)
+    assert part.layout is not None, "parts have the layouts of their tiles"
+    groups = row_groups(part.layout, least_rows=_SWIZZLE_ROWS) if axis else 1
+    return _Plan(part, range(0, extent, part.shape[axis]), buffer, whole, groups)
 
 
 def _store(plan: _Plan, operands: tuple[Value, ...], builder: Builder) -> None:
@@ -133,7 +142,9 @@ def _store(plan: _Plan, operands: tuple[Value, ...], builder: Builder) -> None:
         builder.create("tma_store_wait", pending=len(plan.buffers) - 1)
         builder.create("shared_store", [part, buffer])
         builder.create("async_fence")
-        builder.create("tma_store", [plan.descriptor, buffer, *outer, column])
+        store = builder.create("tma_store", [plan.descriptor, buffer, *outer, column])
+        if plan.groups > 1:
+            store.attributes["groups"] = plan.groups
 
 
 def _check_loads(module: Module, plans: dict[Operation, list[_Plan]]) -> None:

@@ -14,6 +14,7 @@ from tilewright_compiler.passes.legalize_dot import legalize_dot
 from tilewright_compiler.schedule.allocate_shared import allocate_shared
 from tilewright_compiler.schedule.bulk_loads import bulk_loads
 from tilewright_compiler.schedule.bulk_stores import bulk_stores
+from tilewright_compiler.schedule.delay_scalars import delay_scalars
 from tilewright_compiler.schedule.insert_barriers import insert_barriers
 from tilewright_compiler.schedule.multistage import most_stages
 from tilewright_compiler.schedule.persistent import persistent
@@ -50,7 +51,7 @@ def why_not(module: Module, *, shared_limit: int = SHARED_BYTES) -> str | None:
 def _scheduled(module: Module, shared_limit: int) -> Module:
     placed = bulk_stores(assign_layouts(legalize_dot(bulk_loads(module))))
     placed = persistent(rotate_dots(placed))
-    scheduled = insert_barriers(_fit(placed, shared_limit))
+    scheduled = insert_barriers(delay_scalars(_fit(placed, shared_limit)))
     verify_scheduled(scheduled)
     return scheduled
 

@@ -44,17 +44,23 @@ def insert_barriers(module: Module) -> Module:
         raise InternalCompilerError(msg)
 
     def rewrite(operation: Operation, _operands: tuple[Value, ...], builder: Builder) -> None:
-        if operation in walk.barriers:
-            builder.create("barrier")
+        groups = walk.barriers.get(operation)
+        if groups is None:
+            return
+        barrier = builder.create("barrier")
+        if groups > 1:
+            barrier.attributes["groups"] = groups
 
     return rewrite_module(module, rewrite)
 
 
 class _Walk:
-    """One analysis of a module. `barriers` are the operations that need one before themselves."""
+    """One analysis of a module. `barriers` are the operations that need one before themselves, and
+    of how many groups of warps each: 1 is a barrier of all.
+    """
 
     def __init__(self, module: Module) -> None:
-        self.barriers: set[Operation] = set()
+        self.barriers: dict[Operation, int] = {}
         self.early: dict[Operation, None] = {}
         self._accesses = Accesses(module)
         operations = list(module.kernel.body.walk())
@@ -75,7 +81,7 @@ class _Walk:
                     _, consumers = operation.regions
                     state = self.block(consumers, state)
                 case "barrier":
-                    state = _met(state)
+                    state = _met(state, groups=operation.attributes.get("groups", 1))
                 case "async_commit":
                     state = frozenset(self._committed(access) for access in state)
                 case "tma_store":
@@ -93,8 +99,9 @@ class _Walk:
             return state
         own = self._accesses.before(operation)
         met = [before for before in state if any(access.meets(before) for access in own)]
-        if self._decide(operation, any(before.groups is None for before in met)):
-            state = _met(state)
+        due = [before for before in met if before.groups is None]
+        if self._decide(operation, bool(due), groups=_groups(own, due)):
+            state = _met(state, groups=self.barriers[operation])
         if any(before.groups is not None for before in met):
             self.early[operation] = None
         else:
@@ -160,11 +167,11 @@ class _Walk:
         end = self.block(loop.regions[-1], left)
         return left, frozenset(self._accesses.next_iteration(access, loop) for access in end)
 
-    def _decide(self, operation: Operation, needs_barrier: bool) -> bool:
+    def _decide(self, operation: Operation, needs_barrier: bool, *, groups: int = 1) -> bool:
         if needs_barrier:
-            self.barriers.add(operation)
+            self.barriers[operation] = groups
         else:
-            self.barriers.discard(operation)
+            self.barriers.pop(operation, None)
         return needs_barrier
 
     def _cost(self, regions: Iterable[Block]) -> int:
@@ -181,9 +188,27 @@ class _Walk:
         return replace(access, groups=min(access.groups + 1, self._most_groups))
 
 
-def _met(state: State) -> State:
-    """Return what a barrier leaves: copies under way."""
-    return frozenset(access for access in state if access.groups is not None)
+def _met(state: State, *, groups: int = 1) -> State:
+    """Return what a barrier leaves: copies under way, and for other warps what its groups did."""
+    if groups == 1:
+        return frozenset(access for access in state if access.groups is not None)
+    return frozenset(_settled(access, groups) for access in state)
+
+
+def _settled(access: Access, groups: int) -> Access:
+    """Return what an access is after the warps of each group have met."""
+    place = access.place
+    is_divided = isinstance(place, SharedPlace) and place.groups == groups
+    return replace(access, is_settled=True) if is_divided and access.groups is None else access
+
+
+def _groups(own: Iterable[Access], due: Iterable[Access]) -> int:
+    """Return how many groups of warps may meet by themselves, where `own` meets what is `due`."""
+    pairs = [(access, before) for access in own for before in due if access.meets(before)]
+    if not all(access.divides_like(before) for access, before in pairs):
+        return 1
+    divided = {access.place.groups for access, _ in pairs if isinstance(access.place, SharedPlace)}
+    return divided.pop() if len(divided) == 1 else 1
 
 
 def _arrived(access: Access, pending: int) -> Access:

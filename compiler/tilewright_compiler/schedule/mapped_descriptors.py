@@ -24,14 +24,17 @@ class MappedDescriptors:
         self._facts = analyze(module)
         self._expressions = LaunchExpressions(module)
 
-    def check(self, descriptor: Value, layout: SharedLayout, *, user: Operation) -> None:
+    def check(
+        self, descriptor: Value, layout: SharedLayout, *, user: Operation, groups: int = 1
+    ) -> None:
         """Demand that bulk copies can move blocks between a descriptor and tiles of a layout.
 
-        Raises Unsuited, naming `user`.
+        With `groups`, in as many parts of their rows. Raises Unsuited, naming `user`.
         """
         type_, made = descriptor.type, self._expressions.producer(descriptor)
         assert isinstance(type_, DescriptorType), "the verifier checks types"
-        if tensor_map_spec(self._expressions, descriptor, layout) is None or made is None:
+        spec = tensor_map_spec(self._expressions, descriptor, layout, groups=groups)
+        if spec is None or made is None:
             msg = f"no tensor map moves {type_}: not made of launch arguments, or too large"
             raise Unsuited(msg, user)
         base, *numbers = made.operands

@@ -26,21 +26,23 @@ from tilewright_compiler.ir.verifier import verify
 from tilewright_compiler.schedule.hopper import schedule_hopper
 
 PRODUCT = Product(m=64, n=64, k=32, num_stages=2)
+GROUPED = Product(m=128, n=64, k=32, num_warps=8, num_stages=2)  # two warpgroups store rows each
 SIZES = (100, 130, 150)
 SEEDS = range(3)
 
 
 @cache
-def schedule() -> Module:
-    result = schedule_hopper(PRODUCT.module())
+def schedule(product: Product = PRODUCT) -> Module:
+    result = schedule_hopper(product.module())
     assert result is not None
     return result
 
 
 def run(module: Module, seed: int) -> None:
     verify(module)
-    arguments, expected = PRODUCT.arguments(*SIZES)
-    grid = PRODUCT.grid(*SIZES[:2])
+    product = GROUPED if module.signature.num_warps == GROUPED.num_warps else PRODUCT
+    arguments, expected = product.arguments(*SIZES)
+    grid = product.grid(*SIZES[:2])
     scheduled.run(module, grid=grid, arguments=arguments, seed=seed)
     np.testing.assert_allclose(arguments["c"], expected)
 
@@ -52,9 +54,10 @@ def assert_found(module: Module, match: str) -> None:
             run(module, seed)
 
 
-def test_schedule_is_right() -> None:
+@pytest.mark.parametrize("product", [PRODUCT, GROUPED], ids=str)
+def test_schedule_is_right(product: Product) -> None:
     for seed in SEEDS:
-        run(schedule(), seed)
+        run(schedule(product), seed)
 
 
 def role(name: str, index: int) -> list[Operation]:
@@ -127,9 +130,26 @@ def test_missing_fence_is_found() -> None:
         assert_found(without(schedule(), fence), "without an async_fence")
 
 
-def test_every_barrier_is_needed() -> None:
-    for barrier in find(schedule(), "barrier"):
-        assert_found(without(schedule(), barrier), "barrier|wait|async_fence|met")
+@pytest.mark.parametrize("product", [PRODUCT, GROUPED], ids=str)
+def test_every_barrier_is_needed(product: Product) -> None:
+    for barrier in find(schedule(product), "barrier"):
+        assert_found(without(schedule(product), barrier), "barrier|wait|async_fence|met")
+
+
+def test_barriers_of_too_small_groups_are_found() -> None:
+    barriers = [b for b in find(schedule(GROUPED), "barrier") if "groups" in b.attributes]
+    assert barriers
+    for barrier in barriers:
+        assert barrier.attributes["groups"] == 2
+        smaller = with_attributes(schedule(GROUPED), barrier, groups=4)
+        assert_found(smaller, "has not met|async_fence|no barrier")
+
+
+def test_stores_of_rows_that_other_groups_hold_are_found() -> None:
+    store = find(schedule(GROUPED), "tma_store")[0]
+    assert store.attributes["groups"] == 2
+    swapped = with_attributes(schedule(GROUPED), store, groups=1)
+    assert_found(swapped, "has not met|async_fence|no barrier|nothing wrote")
 
 
 def test_missing_wait_for_stores_is_found() -> None:

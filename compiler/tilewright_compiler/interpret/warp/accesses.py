@@ -197,7 +197,7 @@ def _async_wait(warp: Warp, operation: Operation) -> None:
 
 def _barrier(warp: Warp, operation: Operation) -> Generator[Meeting, None, None]:
     warp.copies.let_some_arrive()
-    yield Meeting(operation, warp.turns[operation])
+    yield Meeting(operation, warp.turns[operation], operation.attributes.get("groups", 1))
 
 
 def _where(pointer: Array, mask: Array | None) -> Array:

@@ -41,11 +41,15 @@ class Load:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Store:
-    """A block on its way to global memory, and what to call when its reading is over."""
+    """A block on its way to global memory, and what to call when its reading is over.
+
+    `sender` is the warp whose first thread has sent it, and waits for it.
+    """
 
     read: Callable[[], Array]
     write: Callable[[Array], None]
     end: Callable[[], None]
+    sender: int
     access: Access
 
 
@@ -73,13 +77,14 @@ class BulkCopies:
         is_early = self._random.random() < _READS_EARLY
         self._stores.append((store, store.read() if is_early else None))
 
-    def wait_for_stores(self, pending: int) -> None:
-        """Let all stores but the last `pending` have read what they send."""
-        done = max(0, len(self._stores) - pending)
-        for store, data in self._stores[:done]:
+    def wait_for_stores(self, sender: int, *, pending: int) -> None:
+        """Let all stores of a warp but the last `pending` have read what they send."""
+        own = [pair for pair in self._stores if pair[0].sender == sender]
+        done = own[: max(0, len(own) - pending)]
+        for store, data in done:
             self._written.append((store, store.read() if data is None else data))
             store.end()
-        del self._stores[:done]
+        self._stores = [pair for pair in self._stores if pair not in done]
 
     def let_one_arrive(self) -> bool:
         """Let a copy arrive, any one; False if none is under way."""
@@ -128,7 +133,9 @@ def _tma_load(warp: Warp, operation: Operation) -> None:
 
 
 def _tma_store(warp: Warp, operation: Operation) -> None:
-    if warp.index:
+    groups: int = operation.attributes.get("groups", 1)
+    group, within = divmod(warp.index, warp.program.num_warps // groups)
+    if within:
         return
     descriptor, tile = (warp.held[value] for value in operation.operands[:2])
     assert isinstance(descriptor, Descriptor), "the verifier checks types"
@@ -138,6 +145,9 @@ def _tma_store(warp: Warp, operation: Operation) -> None:
     memory, global_access = warp.program.batch.memory, warp.global_access(operation, "tma_store")
     shared, here = warp.program.shared, warp.access(operation, tile.allocation)
     starts = tile.start + offsets(tile.type.layout) * size
+    part = starts.size // groups
+    own = slice(group * part, (group + 1) * part)
+    pointer, inside, starts = pointer[own], inside[own], starts[own]
     units = shared.begin_reading(starts, size, access=here)
 
     def write(data: Array) -> None:
@@ -148,14 +158,14 @@ def _tma_store(warp: Warp, operation: Operation) -> None:
             lambda: shared.peek(starts, size),
             write,
             lambda: shared.end_reading(units, warp.index),
+            warp.index,
             here,
         )
     )
 
 
 def _tma_store_wait(warp: Warp, operation: Operation) -> None:
-    if not warp.index:
-        warp.program.bulk.wait_for_stores(operation.attributes["pending"])
+    warp.program.bulk.wait_for_stores(warp.index, pending=operation.attributes["pending"])
 
 
 def _async_fence(warp: Warp, _operation: Operation) -> None:

@@ -7,7 +7,9 @@ pairs, ordered by `clocks`:
 - a bulk copy may bring bytes where all that touched the place before is heard of by who starts it;
 - what reads behind the warps' backs (a matrix instruction, a copy to global memory) reads until it
   is waited for, and until then nobody may write there;
-- it sees what a warp wrote only behind that warp's `async_fence`.
+- it sees what a warp wrote only behind that warp's `async_fence`;
+- a warp's write must be heard of by another one that reads or writes there, and so must its reads
+  by one that writes: barriers of groups of warps order no others.
 """
 
 from __future__ import annotations
@@ -47,9 +49,9 @@ class Proxies:
 
     def touch(self, units: Array, warp: int, *, access: int, writes: bool) -> Conflict | None:
         """Note a warp's own access."""
-        conflict = self._unheard(units, warp) or (
-            self._read_behind(units, warp) if writes else None
-        )
+        conflict = self._unheard(units, warp) or self._of_others(units, warp, access, writes=writes)
+        if conflict is None and writes:
+            conflict = self._read_behind(units, warp)
         if conflict is not None:
             return conflict
         self._touched[units, warp], self._toucher[units] = self._clocks.time(warp), access
@@ -107,6 +109,20 @@ class Proxies:
             return None
         what = "finds bytes that a copy brings: nobody has waited for the phase of its mbarrier"
         return Conflict(early, what, self._brought[units])
+
+    def _of_others(self, units: Array, warp: int, access: int, *, writes: bool) -> Conflict | None:
+        heard = self._clocks.heard(warp)
+        if writes:
+            unlike: Array = np.any(self._touched[units] > heard[: self._touched.shape[1]], axis=1)
+            # Replicas are written by several warps in one access.
+            unlike &= self._toucher[units] != access
+        else:
+            writer = self._wrote[units]
+            unlike = (writer != _NOBODY) & (self._wrote_time[units] > heard[np.maximum(writer, 0)])
+        if not unlike.any():
+            return None
+        what = "races with another warp, which this one has not met since"
+        return Conflict(unlike, what, self._toucher[units])
 
     def _read_behind(self, units: Array, warp: int) -> Conflict | None:
         reading: Array = self._reading[units] > 0

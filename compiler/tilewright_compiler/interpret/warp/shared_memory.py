@@ -12,7 +12,7 @@ wrote last, may not be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -78,7 +78,8 @@ class SharedMemory:
         self._proxies: Proxies | None = None
         if clocks is not None:
             self._proxies = Proxies(size, clocks=clocks, num_warps=num_warps)
-        self._epoch = 0
+        self._last_epoch = 0
+        self._epochs: dict[int, int] = {}  # of warps; 0 before the first barrier
         self._accesses: list[Access] = []
         self._numbers: dict[tuple[Operation, int], int] = {}
         self._allocations: dict[Operation, int] = {}
@@ -94,9 +95,15 @@ class SharedMemory:
         assert self._proxies is not None, "only kernels with roles have copies of blocks"
         return self._proxies
 
-    def meet(self) -> None:
-        """Begin the next epoch: all warps passed a barrier."""
-        self._epoch += 1
+    def meet(self, warps: Iterable[int]) -> None:
+        """Begin the next epoch of warps that passed a barrier."""
+        self._last_epoch += 1
+        self._epochs.update(dict.fromkeys(warps, self._last_epoch))
+
+    @property
+    def _epoch(self) -> int:
+        """The epoch of the warp that runs: it shares it with those that it met last."""
+        return self._epochs.get(self.actor, 0)
 
     def read(self, starts: Array, threads: Array, size_bytes: int, *, access: Access) -> Array:
         """Return the bytes of elements at `starts`, [..., size_bytes]; threads likewise [...]."""

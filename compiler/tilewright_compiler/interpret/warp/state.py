@@ -80,10 +80,14 @@ Held = Array | SharedTile | Token | Descriptor | Mbarrier | MbarrierRing | Runni
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where a warp waits for all others: the barrier's operation, and how often it ran before."""
+    """Where a warp waits for others: the barrier's operation, and how often it ran before.
+
+    It waits for all, or if there are several `groups` of consecutive warps for those of its own.
+    """
 
     operation: Operation
     turn: int
+    groups: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

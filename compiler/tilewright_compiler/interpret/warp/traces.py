@@ -1,8 +1,9 @@
 """Who touched which unit of memory last, and whether accesses of two threads are ordered.
 
-All warps pass a barrier together, so two accesses are ordered if they are of one thread or a
-barrier lies between them: it is enough to know who wrote and who read in the present *epoch*, the
-time since the last barrier.
+Warps pass a barrier together, so two accesses are ordered if they are of one thread or a barrier
+lies between them: it is enough to know who wrote and who read in the present *epoch*, the time
+since the last barrier. Where groups of warps have barriers of their own, those of different groups
+have different epochs, and `proxies` knows what is ordered between them.
 """
 
 from __future__ import annotations
