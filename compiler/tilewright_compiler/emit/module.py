@@ -44,7 +44,7 @@ from tilewright_compiler.emit.kernel import Emit, EntryParameters, KernelEmitter
 from tilewright_compiler.emit.shared import SharedMemory
 from tilewright_compiler.emit.shared_access import SYMBOL
 from tilewright_compiler.emit.text import FunctionText
-from tilewright_compiler.emit.types import POINTER, dtype_text, memory_dtype
+from tilewright_compiler.emit.types import GENERIC_POINTER, POINTER, dtype_text, memory_dtype
 from tilewright_compiler.ir.core import Block, Module, Operation
 from tilewright_compiler.ir.stages import MlirText
 from tilewright_compiler.ir.types import SharedType
@@ -161,7 +161,7 @@ def _added_parameter(parameter: AbiParameter) -> str:
     size = parameter.size_bytes
     # By value: the copy engine reads the map where the launch put it.
     return (
-        f"%{parameter.name}: !llvm.ptr {{llvm.byval = !llvm.array<{size} x i8>, "
+        f"%{parameter.name}: {GENERIC_POINTER} {{llvm.byval = !llvm.array<{size} x i8>, "
         f"nvvm.grid_constant, llvm.align = {size} : i32}}"
     )
 

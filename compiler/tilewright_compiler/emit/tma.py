@@ -14,7 +14,7 @@ from tilewright_compiler.analysis.tensor_maps import copied_tile
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter
 from tilewright_compiler.emit.shared_access import advanced, moved
 from tilewright_compiler.emit.text import AssemblyOperand
-from tilewright_compiler.emit.types import SHARED_POINTER
+from tilewright_compiler.emit.types import GENERIC_POINTER, SHARED_POINTER
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.ir.types import element_dtype
 
@@ -23,7 +23,6 @@ _LOAD = (
     "[$0], [$1, {{{coordinates}}}], [$2];"
 )
 _STORE = "cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [$1, {{{coordinates}}}], [$0];"
-_GENERIC_POINTER = "!llvm.ptr"
 
 
 def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
@@ -60,7 +59,7 @@ def _boxes(
     """Yield shared address and tensor map of each box of a tile, and its coordinates."""
     text = emitter.text
     _, _, boxes = copied_tile(operation)
-    tensor_map = (emitter.parameters.tensor_maps[operation], _GENERIC_POINTER, "l")
+    tensor_map = (emitter.parameters.tensor_maps[operation], GENERIC_POINTER, "l")
     base = emitter.scalar(operation.operands[1])
     *outer, along = (_index(emitter, coordinate) for coordinate in coordinates)
     rows = emitter.by_group(boxes.shape[0], groups=boxes.groups)

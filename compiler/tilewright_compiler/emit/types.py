@@ -32,6 +32,7 @@ from tilewright_compiler.ir.types import (
 
 POINTER = "!llvm.ptr<1>"
 SHARED_POINTER = "!llvm.ptr<3>"
+GENERIC_POINTER = "!llvm.ptr"
 
 _PACK_CODES = {float16: "e", float32: "f", float64: "d"}
 # Digits after the point, and the bias of the exponent.
