@@ -47,6 +47,8 @@ _NAMES = {
 }
 # A lane's part of A in one instruction.
 _A_REGISTERS = 4
+# Descriptors count addresses in units of 16 bytes.
+_UNIT_BITS = 4
 
 _DECLARE = ".reg .pred adds, starts; .reg .b32 low; .reg .b64 a, b;"
 _PREDICATES = "setp.ne.b32 adds, 1, 0; setp.ne.b32 starts, 0, 0;"
@@ -102,8 +104,8 @@ def emit_dot_wait(emitter: KernelEmitter, operation: Operation) -> None:
         tied=[name for name, _ in registers],
     )
     position = 0
-    for result in operation.results:
-        count = len(emitter.fragment(operation.operands[operation.results.index(result)]))
+    for operand, result in zip(operation.operands, operation.results, strict=True):
+        count = len(emitter.fragment(operand))
         emitter.define(result, names[position : position + count])
         position += count
 
@@ -173,10 +175,6 @@ class _RegisterSide:
     def name(self, mn: int, k: int) -> str:
         """Return what the instruction takes."""
         return self.parts[mn, k]
-
-
-# Descriptors count addresses in units of 16 bytes.
-_UNIT_BITS = 4
 
 
 def _left(
