@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tilewright.abi.dtypes import DType, bfloat16, float16, float32, int8, uint8
+from tilewright.abi.dtypes import DType, bfloat16, float16, int8, uint8
 from tilewright_compiler.ir.builder import Builder, copy_operation, rewrite_module
 from tilewright_compiler.ir.core import Module, Operation, Value
 from tilewright_compiler.ir.types import SharedType, TileType, element_dtype, shape_of
@@ -124,13 +124,13 @@ def _atom(dot: Operation, sources: Mapping[Value, SharedType], num_warps: int) -
 
 
 def _has_instruction(dot: Operation) -> bool:
+    """Whether `wgmma` computes what the dot says, and no less.
+
+    Of f32 it would take the upper bits instead of rounding to tf32, and sums of products of 8-bit
+    floats would have fewer bits than f32.
+    """
     a, b = (element_dtype(value.type) for value in dot.operands[:2])
-    if a in (float16, bfloat16):
-        return a == b
-    if a == float32:
-        precision: str = dot.attributes["precision"]
-        return precision == "tf32"
-    return _is_byte(a) and _is_byte(b)
+    return (a == b and a in (float16, bfloat16)) or (_is_byte(a) and _is_byte(b))
 
 
 def _is_byte(dtype: DType) -> bool:
