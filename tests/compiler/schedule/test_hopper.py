@@ -199,3 +199,57 @@ def test_descriptors_of_a_program_are_left_alone() -> None:
         "  %rest = sub %m, %row : i64\n" + line.replace("%m,", "%rest,") + "\n  %r0 = mul",
     )
     assert "not made of launch arguments" in str(why_not(module_of(moved)))
+
+
+def indirect(first_row: str) -> str:
+    """Return a product whose rows start where `first_row` says; `starts` is one more argument."""
+    text = Product().text()
+    text = text.replace("signature (", "signature (starts:*i64:16, ")
+    text = text.replace("@product(", "@product(%starts: ptr<i64>, ")
+    return text.replace("%r0 = mul %row, %bm : i64", first_row)
+
+
+LOADED = (
+    "%place = addptr %starts, %row : ptr<i64>\n"
+    '  %r0 = load %place {cache = "", eviction = ""} : i64'
+)
+
+
+def test_places_may_come_from_memory() -> None:
+    arguments, expected = Product().arguments(128, 32, 64)
+    arguments["starts"] = np.array([64, 0])
+    result = schedule(module_of(indirect(LOADED)))
+    for seed in SEEDS:
+        arguments["c"][:] = 0
+        scheduled.run(result, grid=(2, 1, 1), arguments=arguments, seed=seed)
+        np.testing.assert_allclose(arguments["c"], expected)
+
+
+def test_places_in_memory_that_the_kernel_writes_are_left_alone() -> None:
+    text = indirect(LOADED)
+    end = "  descriptor_store"
+    written = text.replace(end, f'  store %place, %r0 {{cache = "", eviction = ""}}\n{end}')
+    assert "memory that the kernel writes" in str(why_not(module_of(written)))
+
+
+def test_places_that_tiles_give_are_left_alone() -> None:
+    first_row = (
+        "%twos = arange {start = 0, end = 2} : tile<2xi32>\n"
+        '  %most = reduce %twos {axis = 0, kind = "max"} : i32\n'
+        "  %wide = cast %most : i64\n"
+        "  %r0 = mul %row, %wide : i64"
+    )
+    assert "depends on a tile" in str(why_not(module_of(indirect(first_row))))
+
+
+def test_blocks_that_are_read_after_a_write_are_left_alone() -> None:
+    text = (
+        Product()
+        .text()
+        .replace(
+            "    yield %sum",
+            '    %where = addptr %c, %k0 : ptr<f32>\n    store %where, %nothing {cache = "", '
+            'eviction = ""}\n    yield %sum',
+        )
+    )
+    assert "after the program has written" in str(why_not(module_of(text)))
