@@ -9,7 +9,16 @@ from pathlib import Path
 from tilewright.abi import keys
 from tilewright.abi.arguments import LaunchAbi, launch_abi
 from tilewright.abi.dtypes import DType
-from tilewright.abi.manifest import FILE_NAME, PTX, Blob, Entry, Manifest, write_manifest
+from tilewright.abi.manifest import (
+    FILE_NAME,
+    OWN_SCHEDULE,
+    PTX,
+    Blob,
+    Entry,
+    Manifest,
+    blob_target,
+    write_manifest,
+)
 from tilewright.abi.pack import write_pack
 from tilewright.abi.signature import Constexpr, ConstexprValue, KernelSignature, declared
 from tilewright.language.kernel import Kernel
@@ -51,10 +60,14 @@ def write_bundle(
     *,
     targets: Sequence[str] = TARGETS,
     abis: Mapping[str, LaunchAbi] | None = None,
+    own: Mapping[str, LaunchAbi] | None = None,
     shared_bytes: int = 0,
     min_driver: int = 12000,
 ) -> Manifest:
-    """Write a bundle; `abis` replaces the launch ABI of kernels by name."""
+    """Write a bundle; `abis` replaces the launch ABI of kernels by name.
+
+    Kernels in `own` have a second cubin for sm_90a, launched as it says there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     codes: list[bytes] = []
     entries: dict[str, Entry] = {}
@@ -65,7 +78,9 @@ def write_bundle(
                 signature, entry=kernel.name, shared_bytes=shared_bytes, writes=written
             )
             blobs = {}
-            for target in targets:
+            own_abi = (own or {}).get(kernel.name)
+            keys_of = (*targets, *((f"sm_90a{OWN_SCHEDULE}",) if own_abi else ()))
+            for target in keys_of:
                 code = code_of(target, f"{kernel.name} {signature}")
                 codes.append(code)
                 blobs[target] = Blob(
@@ -73,13 +88,14 @@ def write_bundle(
                     pack=PACK,
                     size=len(code),
                     kind="ptx" if target == PTX else "cubin",
-                    target="sm_80" if target == PTX else target,
+                    target="sm_80" if target == PTX else blob_target(target),
                     min_driver=11000 if target == PTX else min_driver,
                     registers=16,
                     spill_bytes=0,
                     shared_bytes=0,
                     toolchain="test",
                     build_key="0" * 64,
+                    abi=own_abi if target.endswith(OWN_SCHEDULE) else None,
                 )
             entries[keys.source_key(kernel.digest, signature)] = Entry(
                 kernel=kernel.qualified_name,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tilewright.abi.dtypes import DType
 
 __all__ = [
-    "TensorDescriptor",
     "load_tensor_descriptor",
     "make_tensor_descriptor",
     "store_tensor_descriptor",

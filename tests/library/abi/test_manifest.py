@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from tilewright.abi.arguments import AbiParameter, LaunchAbi, TensorMapSpec
 from tilewright.abi.dtypes import bfloat16, float32
 from tilewright.abi.manifest import (
+    OWN_SCHEDULE,
     PTX,
     Blob,
     Entry,
@@ -71,12 +73,16 @@ def entry(name: str) -> Entry:
         writes=("x",),
     )
     targets = ("sm_80", "sm_90a", PTX)
+    own = replace(abi, num_threads=384, tma_ok="n > 0")
     return Entry(
         kernel="tilewright.kernels.softmax.softmax",
         family="softmax",
         signature="(x:*f32) fast num_warps=4 num_stages=3",
         abi=abi,
-        blobs={target: blob(name, target) for target in targets},
+        blobs={
+            **{target: blob(name, target) for target in targets},
+            f"sm_90a{OWN_SCHEDULE}": replace(blob(name, "sm_90a"), abi=own),
+        },
     )
 
 
@@ -103,6 +109,12 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
     found = read_manifest(tmp_path / "manifest.json")
     assert dict(found.entries) == dict(written.entries)
     assert dict(found.kernels) == dict(written.kernels)
+    (key, *_) = written.entries
+    by_key = {
+        name: found.entries[key].abi_of(blob) for name, blob in found.entries[key].blobs.items()
+    }
+    assert by_key.pop(f"sm_90a{OWN_SCHEDULE}").num_threads == 384
+    assert set(by_key.values()) == {found.entries[key].abi}
     assert (found.version, found.abi_version, found.schema) == ("0.1.0", 1, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 

@@ -36,6 +36,7 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "uint_to_uniform_float", "pair_uniform_to_normal", "inline_asm_elementwise",
         "argmax", "argmin", "reduce", "reduce_or", "xor_sum", "associative_scan", "cumsum",
         "cumprod", "sort", "topk", "bitonic_merge", "gather", "histogram",
+        "make_tensor_descriptor", "load_tensor_descriptor", "store_tensor_descriptor",
     }  # fmt: skip
 
 

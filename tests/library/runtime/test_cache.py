@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from helpers.bundles import write_bundle
 from helpers.fake_driver import run_program, run_with_fake_driver
 from tilewright.abi.arguments import AbiParameter, LaunchAbi
-from tilewright.abi.manifest import PTX
+from tilewright.abi.manifest import OWN_SCHEDULE, PTX
 from tilewright.abi.target import Target
 from tilewright.errors import FormatError
 from tilewright.runtime import cache as cache_module
@@ -38,6 +39,27 @@ def test_another_process_finds_what_was_put(tmp_path: Path) -> None:
     assert found.entry.abi == _ABI
     assert {name: other.read(_KEY, blob) for name, blob in found.entry.blobs.items()} == _CODES
     assert [stat.S_IMODE(path.stat().st_mode) for path in other.files()] == [0o600]
+
+
+def test_a_code_keeps_the_launch_abi_that_it_has_of_its_own(tmp_path: Path) -> None:
+    own = replace(_ABI, num_threads=384, grid_kind="persistent", tma_ok="n > 0")
+    name = f"sm_90a{OWN_SCHEDULE}"
+    codes = {**_CODES, name: b"\x7fELF own"}
+    UserCache((tmp_path,)).put(
+        _KEY,
+        _TARGET,
+        "f1",
+        kernel="m.k",
+        signature="(x) general",
+        abi=_ABI,
+        codes=codes,
+        own_abis={name: own},
+    )
+    found = UserCache((tmp_path,)).find(_KEY, _TARGET, "f1")
+    assert found is not None
+    abis = {name: found.entry.abi_of(blob) for name, blob in found.entry.blobs.items()}
+    assert abis == {"sm_90a": _ABI, PTX: _ABI, name: own}
+    assert {blob.target for blob in found.entry.blobs.values()} == {"sm_90a", PTX}
 
 
 def test_keys_targets_and_compilers_are_kept_apart(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tilewright.abi.arguments import LaunchAbi
-from tilewright.abi.manifest import PTX, Blob, Entry
+from tilewright.abi.manifest import OWN_SCHEDULE, PTX, Blob, Entry
 from tilewright.abi.target import ComputeCapability, Target
 from tilewright.runtime import jit
 from tilewright.runtime.device import DeviceFacts, imagined
@@ -220,3 +222,18 @@ def test_forced_ptx_leaves_the_floor_alone() -> None:
     assert str(decision.trace[0]) == "- prebuilt: CUDA_FORCE_PTX_JIT=1 asks for PTX alone"
     with_compiler = _decide("9.0", entry=None, compiler=None, policy=Policy(cubins=False))
     assert _names(with_compiler) == ["compiled ptx"]
+
+
+def test_a_schedule_of_its_own_is_tried_first_and_says_when_it_serves() -> None:
+    entry = _entry()
+    own = replace(entry.abi, shared_bytes=200_000, tma_ok="n > 0")
+    blob = replace(entry.blobs["sm_90a"], abi=own)
+    entry = replace(entry, blobs={**entry.blobs, f"sm_90a{OWN_SCHEDULE}": blob})
+    decision = _decide("9.0", entry=entry)
+    assert _names(decision) == ["prebuilt sm_90a+tma", "prebuilt sm_90a", "ptx"]
+    assert "+ prebuilt sm_90a+tma: made for this GPU, where n > 0" in map(str, decision.trace)
+    assert _names(_decide("8.0", entry=entry)) == ["prebuilt sm_80", "ptx"]
+    # Its limits are those of its own launch.
+    greedy = replace(blob, abi=replace(own, shared_bytes=300_000))
+    entry = replace(entry, blobs={**entry.blobs, f"sm_90a{OWN_SCHEDULE}": greedy})
+    assert _names(_decide("9.0", entry=entry)) == ["prebuilt sm_90a", "ptx"]

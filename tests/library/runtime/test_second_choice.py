@@ -1,0 +1,143 @@
+"""A cubin in its target's own schedule: launched as it says where its condition holds; for other
+arguments the cubin of the common schedule serves, loaded when it is first needed.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from helpers.bundles import TARGETS, signatures, write_bundle
+from helpers.fake_driver import Finished
+from helpers.launches import run_sample
+from helpers.sample_kernels import strided
+from tilewright.abi.arguments import AbiParameter, LaunchAbi, TensorMapSpec
+from tilewright.abi.dtypes import float32, int64
+
+OWN = LaunchAbi(
+    entry="strided",
+    parameters=(
+        AbiParameter("pointer", "out", float32),
+        AbiParameter(
+            "tensor_map",
+            "map0",
+            tensor_map=TensorMapSpec(
+                "x", float32, ("grid1", "row_stride"), ("row_stride", "1"), (8, 32), 128
+            ),
+        ),
+        AbiParameter("grid", "grid0"),
+        AbiParameter("grid", "grid1", axis=1),
+        AbiParameter("grid", "grid2", axis=2),
+    ),
+    num_threads=384,
+    shared_bytes=100_000,
+    grid_kind="persistent",
+    tma_ok="x % 16 == 0 and row_stride > 0 and row_stride % 4 == 0 and grid1 > 0",
+    writes=("out",),
+)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("own")
+    wanted = signatures(
+        strided, x=(float32,), out=(float32,), row_stride=int64, column_stride=int64, BLOCK=64
+    )
+    write_bundle(folder, {strided: wanted}, own={"strided": OWN})
+    return folder
+
+
+def run(bundle: Path, folder: Path, program: str, **settings: str) -> Finished:
+    return run_sample(
+        "x, out = arrays(2, size=4096)\n" + program,
+        folder,
+        TILEWRIGHT_BUNDLE_PATH=str(bundle),
+        **settings,
+    )
+
+
+def loads(done: Finished) -> list[str]:
+    return [line.split()[1] for line in done.lines("cuLibraryLoadData")]
+
+
+def blocks(done: Finished) -> list[str]:
+    """Return grid and threads of each launch."""
+    return [" ".join(line.split()[2:4]) for line in done.lines("launch")]
+
+
+def test_each_blob_is_launched_by_its_own_abi(bundle: Path, tmp_path: Path) -> None:
+    program = """
+strided[(9, 20, 3)](x, out, 32, 1, BLOCK=64)
+print(x.address, out.address)
+"""
+    done = run(bundle, tmp_path, program)
+    assert loads(done) == ["sm_90a+tma"]
+    (line,) = done.lines("launch")
+    assert "grid=264,1,1 block=384 shared=100000" in line  # two thread blocks are resident
+    packed = bytes.fromhex(line.partition("packed=")[2])
+    address, out = map(int, done.output.split())
+    assert struct.unpack("<Q", packed[:8]) == (out,)
+    assert struct.unpack("<Q", packed[128:136]) == (address,)
+    assert struct.unpack("<3q", packed[256:]) == (9, 20, 3)
+    assert done.lines("encode") == [
+        "encode type=7 rank=2 swizzle=3 sizes=32/32/128,20/8/0,",
+    ]
+
+
+def test_arguments_that_it_does_not_take_get_the_common_cubin(bundle: Path, tmp_path: Path) -> None:
+    program = """
+for _ in range(2):
+    strided[(9, 2)](x, out, 0, 1, BLOCK=64)     # an empty tensor has no map
+    strided[(9, 2)](x, out, 16, 1, BLOCK=64)
+    strided[(9, 2)](x[1:], out, 12, 1, BLOCK=64)  # another signature
+    strided[(9, 2)](x, out, 11, 1, BLOCK=64)
+    strided[(9, 2)](x, out, 12, 1, BLOCK=64)
+print(*launch.resolved(), sep="\\n")
+"""
+    done = run(bundle, tmp_path, program)
+    common, own = "grid=9,2,1 block=128", "grid=18,1,1 block=384"
+    assert blocks(done) == [common, own, common, common, own] * 2
+    # Of each signature both cubins, each once.
+    assert sorted(loads(done)) == ["sm_90a", "sm_90a", "sm_90a+tma", "sm_90a+tma"]
+    assert len([line for line in done.output.splitlines() if "sm_90a on device" in line]) == 2
+
+
+def test_a_refused_common_cubin_leads_to_the_text(bundle: Path, tmp_path: Path) -> None:
+    done = run(
+        bundle,
+        tmp_path,
+        "strided[3](x, out, 16, 1, BLOCK=64)\nstrided[3](x, out, 0, 1, BLOCK=64)\n",
+        FAKE_CUDA_FAIL_LOAD="sm_90a =209",
+    )
+    assert loads(done) == ["sm_90a+tma", "sm_90a", "ptx"]
+    assert len(done.lines("launch")) == 2
+
+
+def test_without_a_second_choice_the_condition_is_told(tmp_path: Path) -> None:
+    wanted = signatures(
+        strided, x=(float32,), out=(float32,), row_stride=int64, column_stride=int64, BLOCK=64
+    )
+    folder = tmp_path / "bundle"
+    others = [target for target in TARGETS if target not in ("sm_90a", "ptx")]
+    write_bundle(folder, {strided: wanted}, targets=others, own={"strided": OWN})
+    program = """
+strided[3](x, out, 16, 1, BLOCK=64)
+refused(errors.ResolveError, lambda: strided[3](x, out, 0, 1, BLOCK=64))
+strided[3](x, out, 32, 1, BLOCK=64)
+"""
+    done = run(folder, tmp_path, program)
+    assert "no binary of kernel" in done.output
+    assert len(done.lines("launch")) == 2
+
+
+def test_a_capture_does_not_load_the_second_choice(bundle: Path, tmp_path: Path) -> None:
+    # The fake driver takes streams with an odd handle for captured ones.
+    program = """
+strided[3](x, out, 16, 1, BLOCK=64)
+refused(errors.LaunchError, lambda: strided[3](x, out, 0, 1, BLOCK=64, stream=7))
+"""
+    done = run(bundle, tmp_path, program)
+    assert "needs another binary for these arguments" in done.output
+    assert loads(done) == ["sm_90a+tma"]
