@@ -47,3 +47,4 @@ def bundled(built_once: Path, tmp_path: Path) -> Iterator[SmallCheckout]:
 def _forget_kernels() -> None:
     # Each test has its own kernels.py, and a module is imported once a process.
     sys.modules.pop("kernels", None)
+    sys.modules.pop("product", None)

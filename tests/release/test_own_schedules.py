@@ -9,8 +9,8 @@ from tilewright.abi.manifest import read_manifest
 from tilewright.abi.pack import PackReader
 from tilewright.abi.target import Target
 from tilewright_compiler.backend.cubin import check_cubin
-from tilewright_release.budgets import passed_blob_limits, read_budgets
-from tilewright_release.build_entry import find_entry
+from tilewright_release.budgets import Measured, passed_blob_limits, read_budgets
+from tilewright_release.build_entry import build_entry, find_entry
 from tilewright_release.bundle import bundle_kernels, plan_tasks
 from tilewright_release.coverage import cover
 from tilewright_release.signatures import read_signatures
@@ -51,9 +51,8 @@ shared_bytes = {shared_bytes}
 
 
 def declare(small: SmallCheckout, *, shared_bytes: int = 232_448) -> None:
-    root = small.checkout.root
-    (root / "product.py").write_text(KERNEL, encoding="utf-8")
-    small.checkout.signatures.joinpath("product.toml").write_text(SIGNATURES, encoding="utf-8")
+    small.write("product.py", KERNEL)
+    small.write("prebuilt/signatures/product.toml", SIGNATURES)
     with small.checkout.budgets.open("a", encoding="utf-8") as budgets:
         budgets.write(BUDGET.format(shared_bytes=shared_bytes))
 
@@ -88,7 +87,7 @@ def test_it_is_built_packed_covered_and_verified(small: SmallCheckout) -> None:
 
 
 def test_its_shared_memory_counts_for_the_budget(small: SmallCheckout) -> None:
-    declare(small, shared_bytes=60_000)
+    declare(small, shared_bytes=52_000)
     tasks = plan_tasks(
         read_signatures(small.checkout),
         read_targets(small.checkout.targets),
@@ -96,9 +95,6 @@ def test_its_shared_memory_counts_for_the_budget(small: SmallCheckout) -> None:
         cache=small.cache,
     )
     (task,) = (task for task in tasks if task.reference == "product.py:product")
-    from tilewright_release.budgets import Measured
-    from tilewright_release.build_entry import build_entry
-
     assert build_entry(task).error == ""
     entry = find_entry(task)
     assert entry is not None
