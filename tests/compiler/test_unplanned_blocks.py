@@ -68,6 +68,14 @@ CASES = {
         {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "BLOCK_D": 64},
         {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "BLOCK_D": 128},
     ),
+    "walking_product": Case(
+        kernels.walking_product,
+        {"x": (100, 48), "y": (48, 80), "out": (100, 80)},
+        {"m": 100, "n": 80, "k": 48},
+        (4, 1, 1),
+        {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32},
+        {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64},
+    ),
     "attention": Case(
         kernels.attention,
         {"q": (100, 64), "k": (70, 64), "v": (70, 64), "out": (100, 64)},

@@ -92,3 +92,21 @@ def attention(
         result = tl.dot(weights.to(v.dtype), vs.load([start, 0]), result * shrink[:, None])
         most = new
     target.store([row, 0], (result / total[:, None]).to(out.dtype))
+
+
+@tl.kernel(divisible=("n", "k"))
+def walking_product(
+    x, y, out, m, n, k,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Write `x @ y`, each program tile after tile."""
+    a = tl.make_tensor_descriptor(x, [m, k], [k, 1], [BLOCK_M, BLOCK_K])
+    b = tl.make_tensor_descriptor(y, [k, n], [n, 1], [BLOCK_K, BLOCK_N])
+    c = tl.make_tensor_descriptor(out, [m, n], [n, 1], [BLOCK_M, BLOCK_N])
+    rows, columns = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
+    for tile in range(tl.program_id(0), rows * columns, tl.num_programs(0)):
+        row, column = tile % rows * BLOCK_M, tile // rows * BLOCK_N
+        total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(0, k, BLOCK_K):
+            total = tl.dot(a.load([row, start]), b.load([start, column]), total)
+        c.store([row, column], total.to(out.dtype))

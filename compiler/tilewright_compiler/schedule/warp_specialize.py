@@ -9,10 +9,17 @@ an arrival of each consumer's warp.
 
 from __future__ import annotations
 
-from tilewright_compiler.analysis.alias import READING, Roots, pointer_roots, written_arguments
+from tilewright_compiler.analysis.alias import (
+    READING,
+    WRITING,
+    Roots,
+    pointer_roots,
+    written_arguments,
+)
 from tilewright_compiler.ir.builder import Builder, copy_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
-from tilewright_compiler.ir.effects import is_pure, may_wait, may_write
+from tilewright_compiler.ir.effects import is_pure, may_wait
+from tilewright_compiler.ir.ops import SPECS, Effect
 from tilewright_compiler.ir.types import MbarrierType, SharedType, TileType
 from tilewright_compiler.layout.panels import ALIGNMENT_BYTES
 from tilewright_compiler.passes.dce import dce
@@ -26,6 +33,9 @@ from tilewright_compiler.schedule.role_registers import (
     consumer_registers,
 )
 from tilewright_compiler.schedule.unsuited import Unsuited
+
+# These have effects, but not on global memory.
+_LOCAL = frozenset({"shared_store", "async_fence", "tma_store_wait", "assert"})
 
 
 def warp_specialize(module: Module, *, max_stages: int) -> Module:
@@ -99,34 +109,46 @@ def _rings(builder: Builder, group: FetchGroup, num_warps: int) -> Rings:
 def _check_order(module: Module) -> None:
     """Demand that a program reads through descriptors nothing that it may have written before.
 
-    The producer runs ahead within a program, and nothing is known of what aliases. Programs are
-    not ordered anyway.
+    The producer runs ahead within a program. As for barriers, different arguments are taken to be
+    different memory, or to be accessed alike; and programs are not ordered anyway.
     """
     kernel = module.kernel
     if may_wait(Operation("for", regions=(kernel.body,))):
         msg = "the kernel may wait for what other programs write"
         raise Unsuited(msg)
+    order = _Order(module)
     for program in (o for o in kernel.body.operations if o.name == "for"):
-        (body,) = program.regions
-        _check_block(body, has_written=False)
+        order.block(program.regions[0], frozenset())
 
 
-def _check_block(block: Block, *, has_written: bool) -> bool:
-    for operation in block.operations:
-        if operation.name == "tma_tile" and has_written:
-            msg = "a descriptor is read after the program has written to global memory"
-            raise Unsuited(msg, operation)
-        if not operation.regions:
-            has_written = has_written or may_write(operation)
-        elif operation.name in ("for", "while"):
-            before = has_written or may_write(operation)
-            for region in operation.regions:
-                _check_block(region, has_written=before)
-            has_written = before
-        else:
-            ends = [_check_block(region, has_written=has_written) for region in operation.regions]
-            has_written = any(ends)
-    return has_written
+class _Order:
+    """What has been written when a descriptor is read, by the arguments that it may belong to."""
+
+    def __init__(self, module: Module) -> None:
+        self._roots = pointer_roots(module)
+        self._everything: Roots = frozenset(name for name, _ in module.signature.runtime)
+
+    def block(self, block: Block, written: Roots) -> Roots:
+        """Return what has been written behind a block; raises Unsuited."""
+        for operation in block.operations:
+            if operation.name == "tma_tile" and self._of(operation.operands[0]) & written:
+                msg = "a descriptor is read after the program has written to its memory"
+                raise Unsuited(msg, operation)
+            if operation.name in ("for", "while"):
+                # An iteration comes after all that earlier ones wrote.
+                written = written.union(*map(self._writes, operation.walk()))
+            ends = [self.block(region, written) for region in operation.regions]
+            written = written.union(self._writes(operation), *ends)
+        return written
+
+    def _writes(self, operation: Operation) -> Roots:
+        if operation.name in WRITING:
+            return self._of(operation.operands[0])
+        is_write = SPECS[operation.name].effect is Effect.WRITE
+        return self._everything if is_write and operation.name not in _LOCAL else frozenset()
+
+    def _of(self, value: Value) -> Roots:
+        return self._roots.get(value, frozenset())
 
 
 def _check_producer(module: Module) -> None:
