@@ -66,7 +66,7 @@ def _value(
 
 def _memory(value: Array | float) -> Array | float:
     """Return an argument; of an array, the memory from its first element to the end of its base."""
-    if not isinstance(value, np.ndarray) or value.base is None:
+    if not isinstance(value, np.ndarray):
         return value
     whole = value
     while isinstance(whole.base, np.ndarray):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import ml_dtypes
 import numpy as np
 
 from helpers import ptx_arithmetic as pa
@@ -27,6 +28,7 @@ _LANE = np.arange(WARP)
 # How many of the address bits from 4 up are xored with those from 7 up, and the bytes of a line.
 _SWIZZLE_BITS = {0: 0, 32: 1, 64: 2, 128: 3}
 _SWIZZLE_BYTES = {0: 0, 1: 128, 2: 64, 3: 32}
+_EIGHT_BITS = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
 
 
 @dataclass(frozen=True)
@@ -301,7 +303,7 @@ def _operand(
     (value,) = bits
     start, leading, stride = ((value >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
     line = _SWIZZLE_BYTES[value >> 62]
-    size = 4 if type_ == "tf32" else pa.bits_of(type_) // 8
+    size = _bits_of(type_) // 8
     row, along = rows[:, None], np.arange(k)
     if is_transposed:  # lines run along the rows: eight of k are a group, lines lie side by side
         assert size == 2, "only 16-bit operands may be transposed"
@@ -314,15 +316,12 @@ def _operand(
     places = swizzled(start + address, line)[:, :, None] + np.arange(size)
     raw = machine.shared[machine.cta[threads[0]]][places]
     words = raw.view(pa.DTYPES[f"u{8 * size}"])[:, :, 0]
-    if type_ == "tf32":
-        return np.asarray((words & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64))
-    wide = np.int64 if type_[0] in "su" else np.float64
-    return np.asarray(pa.from_bits(words, type_).astype(wide))
+    return _values(words, type_)
 
 
 def _fragment(registers: list[Array], type_: str, k: int) -> Array:
     """Return a warp's elements `[16, k]` of A in registers."""
-    bits = 32 if type_ == "tf32" else pa.bits_of(type_)
+    bits = _bits_of(type_)
     per_word = 32 // bits
     wide = np.int64 if type_[0] in "su" else np.float64
     result = np.zeros((16, k), wide)
@@ -331,12 +330,23 @@ def _fragment(registers: list[Array], type_: str, k: int) -> Array:
         row = group + 8 * (index % 2)
         for part in range(per_word):
             column = k // 2 * (index // 2) + within * per_word + part
-            if type_ == "tf32":
-                value = (register & np.uint32(0xFFFFE000)).view(np.float32)
-            else:
-                value = pa.from_bits(register >> np.uint32(part * bits), type_)
-            result[row, column] = value.astype(wide)
+            word = register >> np.uint32(part * bits)
+            result[row, column] = _values(word.astype(pa.unsigned(bits)), type_)
     return result
+
+
+def _bits_of(type_: str) -> int:
+    return 32 if type_ == "tf32" else 8 if type_ in _EIGHT_BITS else pa.bits_of(type_)
+
+
+def _values(words: Array, type_: str) -> Array:
+    """Return elements of an operand from words of their width; of tf32, what hardware reads."""
+    if type_ == "tf32":
+        return np.asarray((words & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64))
+    if type_ in _EIGHT_BITS:
+        return np.asarray(words.view(_EIGHT_BITS[type_]).astype(np.float64))
+    wide = np.int64 if type_[0] in "su" else np.float64
+    return np.asarray(pa.from_bits(words, type_).astype(wide))
 
 
 def _nothing(_machine: Machine, _instruction: Instruction, _threads: Array) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from helpers.descriptor_kernels import Product
 from helpers.hopper_launch import run_on_hopper
@@ -23,8 +25,10 @@ from tilewright_compiler.ir.core import Block, Module, Operation
 from tilewright_compiler.ir.parser import parse_module
 from tilewright_compiler.ir.printer import print_module
 from tilewright_compiler.passes import optimize
+from tilewright_compiler.schedule import bulk_loads
 from tilewright_compiler.schedule.hopper import schedule_hopper
 
+_GOLDEN = Path(__file__).parents[2] / "golden" / "compiler" / "schedule" / "test_hopper"
 _SMALL = Product(m=64, n=32, k=64)
 
 
@@ -81,6 +85,32 @@ def test_operands_of_other_widths_lie_along_k(dtype: str) -> None:
     run(Product(m=64, n=32, k=64, dtype=dtype, out="i32", b_unit="k"), (64, 40, 100))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f8e4m3", "f8e5m2"])
+@pytest.mark.parametrize("in_registers", [False, True])
+def test_forms_that_the_schedule_does_not_choose(
+    dtype: str, in_registers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They drop bits: those of f32 operands, or those of sums."""
+    monkeypatch.setattr(bulk_loads, "_has_instruction", lambda _: True)
+    product = Product(m=64, n=32, k=64, dtype=dtype, b_unit="k")
+    chosen = "    %chosen = select %all, %left, %ones : tile<64x64x{0}>\n    %sum"
+    constants = """  %some = cmp %m, %zero {{predicate = "gt"}} : i1
+  %all = splat %some : tile<64x64xi1>
+  %one = constant {{value = 1.0}} : {0}
+  %ones = splat %one : tile<64x64x{0}>
+  %total"""
+    edits = (
+        ("dot %left", "dot %chosen"),
+        ("    %sum", chosen.format(dtype)),
+        ("  %total", constants.format(dtype)),
+    )
+    module = scheduled(product, *(edits if in_registers else ()))
+    (product_text,) = re.findall(r"wgmma\.mma\S* {[^}]*}, (\S)", emit_module(module).text)[:1]
+    assert product_text == ("{" if in_registers else "a")
+    module = scheduled(product, *edits)
+    run(product, (64, 40, 100), module=module)
+
+
 @pytest.mark.parametrize(
     ("m", "n", "num_warps"), [(128, 32, 8), (64, 64, 8), (128, 32, 4), (256, 16, 8)]
 )
@@ -134,6 +164,23 @@ def test_groups_of_warps_store_their_rows_by_themselves(n: int, groups: int, ord
     stored = [p.tensor_map for p in added_parameters(module) if p.tensor_map][-1]
     assert stored.box[0] == 128 // groups
     run(product, (200, n + 24, 40), module=module, order=order)
+
+
+@pytest.mark.parametrize("arrival", ["late", "early"])
+@pytest.mark.parametrize("n", [32, 70])
+def test_a_product_may_run_under_the_next_one(n: int, arrival: Arrival) -> None:
+    m, rng = 100, np.random.default_rng(n)
+    text = (_GOLDEN / "attention.before.tile").read_text(encoding="utf-8")
+    module = schedule_hopper(optimize(parse_module(text)))
+    assert module is not None
+    q, k, v = ((rng.integers(-3, 4, (rows, 64)) / 2).astype(bfloat16) for rows in (m, n, n))
+    o = np.zeros((m, 64), np.float32)
+    arguments = {"q": q, "k": k, "v": v, "o": o, "m": m, "n": n}
+    run_on_hopper(module, arguments, grid=(2, 1, 1), ctas=1, arrival=arrival)
+    scores = q.astype(np.float64) @ k.astype(np.float64).T / 8
+    weights = np.exp2(scores - scores.max(1, keepdims=True))
+    expected = weights / weights.sum(1, keepdims=True) @ v.astype(np.float64)
+    np.testing.assert_allclose(o, expected, atol=2e-2)
 
 
 def test_a_product_that_starts_from_zero_reads_no_accumulator() -> None:
