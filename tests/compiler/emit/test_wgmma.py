@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,7 +176,7 @@ def test_a_product_may_run_under_the_next_one(n: int, arrival: Arrival) -> None:
     assert module is not None
     q, k, v = ((rng.integers(-3, 4, (rows, 64)) / 2).astype(bfloat16) for rows in (m, n, n))
     o = np.zeros((m, 64), np.float32)
-    arguments = {"q": q, "k": k, "v": v, "o": o, "m": m, "n": n}
+    arguments: dict[str, Any] = {"q": q, "k": k, "v": v, "o": o, "m": m, "n": n}
     run_on_hopper(module, arguments, grid=(2, 1, 1), ctas=1, arrival=arrival)
     scores = q.astype(np.float64) @ k.astype(np.float64).T / 8
     weights = np.exp2(scores - scores.max(1, keepdims=True))
