@@ -53,8 +53,11 @@ def _value(
     base = memory[spec.pointer]
     assert isinstance(base, np.ndarray), f"{spec.pointer} is a pointer"
 
+    known = {name: value for name, value in memory.items() if not isinstance(value, np.ndarray)}
+    known |= {f"grid{axis}": extent for axis, extent in enumerate(grid)}
+
     def number(text: str) -> int:
-        value = int(text) if text.isdigit() else memory[text]
+        value = eval(text, {"__builtins__": {}}, known)
         assert isinstance(value, int), f"{text} is an integer"
         return value
 
@@ -72,5 +75,5 @@ def _memory(value: Array | float) -> Array | float:
     while isinstance(whole.base, np.ndarray):
         whole = whole.base
     first = value.ctypes.data - whole.ctypes.data
-    rest = whole.reshape(-1).view(np.uint8)[first:]
+    rest = whole.ravel(order="K").view(np.uint8)[first:]
     return rest[: len(rest) // value.itemsize * value.itemsize].view(value.dtype)

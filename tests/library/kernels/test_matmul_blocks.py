@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from helpers.hopper_launch import run_on_hopper
 from helpers.sides import HostArray, poisoned, random
 from tilewright.abi.dtypes import float16
 from tilewright.abi.signature import KernelSignature
@@ -34,9 +35,9 @@ HOPPER = Target(9, 0, "a")
 TILES = DotConfiguration(64, 32, 32, 4, 3)
 
 
-@pytest.fixture(params=["tile", "common", "own"])
+@pytest.fixture(params=["tile", "common", "own", "ptx"])
 def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Let products on the host go by blocks: on tile IR, or under one of the two schedules."""
+    """Let products on the host go by blocks: on tile IR, under either schedule, or as PTX."""
     names: list[str] = []
 
     def run(
@@ -47,11 +48,14 @@ def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> lis
         arguments: dict[str, Any],
     ) -> None:
         names.append(kernel.name)
-        target = HOPPER if request.param == "own" else None
+        has_own = request.param in ("own", "ptx")
+        target = HOPPER if has_own else None
         module = schedule_signature(kernel, signature, snapshots=Snapshots(), target=target)
-        assert ("producer_warps" in module.attributes) == (request.param == "own")
+        assert ("producer_warps" in module.attributes) == has_own
         if request.param == "tile":
             tile.run(lower_kernel(kernel, signature), grid=grid, arguments=arguments)
+        elif request.param == "ptx":
+            run_on_hopper(module, arguments, grid=grid, ctas=2)
         else:
             scheduled.run(module, grid=grid, arguments=arguments)
 
