@@ -3,8 +3,8 @@
 Tiles that dots read side by side are one group: they share a ring's worth of slots, an mbarrier
 that says that a slot is full, and one that says that it is empty. A group has several sites where
 `rotate_dots` has moved a part of an iteration out of its loop: whoever comes next takes the next
-slot. Groups of the body of a loop inside a program have as many slots as the loop asks for; others,
-one for each program, have one.
+slot. Groups of the body of a loop inside a program have as many slots as the loop asks for; what is
+there for a whole program, or for a loop inside, has one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def find_sites(module: Module, *, max_stages: int) -> Sites:
             asked = loops[-1].attributes.get("num_stages", module.signature.num_stages)
             stages = min(asked, max_stages)
         for tiles, users in _components(block):
-            found.append((block, tiles, users, stages))
+            # What a loop inside reads all the time is not needed twice at once.
+            is_held = any(user.regions for user in users)
+            found.append((block, tiles, users, 1 if is_held else stages))
         for operation in block.operations:
             for region in operation.regions:
                 visit(region, (*loops, operation) if operation.name == "for" else loops)
