@@ -368,6 +368,14 @@ static int pack_tensor_map(const Plan *plan, const Parameter *parameter, const C
             return -1;
         }
     }
+    // The stride of an axis of one element is of no account, but the driver looks at it: that of a broadcast
+    // batch of one, for example, is 0.
+    for (uint32_t i = 1; i < key.rank; i++) {
+        if (key.sizes[i] == 1) {
+            uint64_t row = (key.sizes[0] * tw_code_bytes[map->code] + 15) / 16 * 16;
+            key.strides[i - 1] = i == 1 ? row : key.strides[i - 2];
+        }
+    }
     CUtensorMap encoded;
     if (tw_tensor_map(&key, &encoded) < 0) {
         return -1;

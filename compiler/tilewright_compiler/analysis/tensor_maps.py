@@ -29,6 +29,7 @@ _OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
 # What the driver demands of a map (CUDA driver API, cuTensorMapEncodeTiled).
 _ALIGNMENT = 16
 _STRIDE_LIMIT = 1 << 40
+_SIZES = Interval(1, INT31_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +197,16 @@ def launch_condition(module: Module) -> str:
         for text, number in zip(map_.spec.sizes, numbers[:rank], strict=True):
             found.update(dict.fromkeys(_size_conditions(text, ranges[number])))
         for text, number in zip(map_.spec.strides, numbers[rank:], strict=False):
-            conditions = _stride_conditions(text, ranges[number], facts[number], dtype)
+            # What is a size as well, as of dense rows, is a size in any case.
+            known = ranges[number] if text not in map_.spec.sizes else _SIZES
+            conditions = _stride_conditions(text, known, facts[number], dtype)
             found.update(dict.fromkeys(conditions))
     return " and ".join(found)
 
 
 def _size_conditions(text: str, known: Interval) -> list[str]:
-    conditions = [f"{text} > 0"] if known.low <= 0 else []
-    return [*conditions, *([f"{text} <= {INT31_MAX}"] if known.high > INT31_MAX else [])]
+    conditions = [f"{text} > 0"] if known.low < _SIZES.low else []
+    return [*conditions, *([f"{text} <= {INT31_MAX}"] if known.high > _SIZES.high else [])]
 
 
 def _stride_conditions(text: str, known: Interval, facts: AxisInfo, dtype: DType) -> list[str]:

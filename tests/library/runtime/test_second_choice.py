@@ -24,7 +24,7 @@ OWN = LaunchAbi(
             "tensor_map",
             "map0",
             tensor_map=TensorMapSpec(
-                "x", float32, ("grid1", "row_stride"), ("row_stride", "1"), (8, 32), 128
+                "x", float32, ("grid1", "row_stride"), ("2 * row_stride", "1"), (8, 32), 128
             ),
         ),
         AbiParameter("grid", "grid0"),
@@ -82,7 +82,19 @@ print(x.address, out.address)
     assert struct.unpack("<Q", packed[128:136]) == (address,)
     assert struct.unpack("<3q", packed[256:]) == (9, 20, 3)
     assert done.lines("encode") == [
-        "encode type=7 rank=2 swizzle=3 sizes=32/32/128,20/8/0,",
+        "encode type=7 rank=2 swizzle=3 sizes=32/32/256,20/8/0,",
+    ]
+
+
+def test_an_axis_of_one_element_may_have_any_stride(bundle: Path, tmp_path: Path) -> None:
+    done = run(
+        bundle,
+        tmp_path,
+        "strided[2](x, out, 32, 1, BLOCK=64)\nstrided[2](x, out, 16, 1, BLOCK=64)\n",
+    )
+    assert done.lines("encode") == [
+        "encode type=7 rank=2 swizzle=3 sizes=32/32/128,1/8/0,",
+        "encode type=7 rank=2 swizzle=3 sizes=16/32/64,1/8/0,",
     ]
 
 
