@@ -5,6 +5,10 @@ A load through a descriptor becomes a `tma_tile`: a block that a bulk copy will 
 with the widest swizzle. What a dot reads of it, transposed perhaps, it reads there; anything else
 reads it into registers. A dot takes the warpgroup's instruction if it has rows for four warps, B
 lies in shared memory as the instruction can read it, and A lies there too or is in registers.
+
+Of products of 8-bit floats the hardware keeps fewer bits of a sum than f32 has (some 14). So each
+dot adds up its block alone, and the sum is added to the accumulator in f32: the error does not grow
+with the loop.
 """
 
 from __future__ import annotations
@@ -12,10 +16,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tilewright.abi.dtypes import DType, bfloat16, float16, int8, uint8
+from tilewright.abi.dtypes import bfloat16, float16, float32
 from tilewright_compiler.ir.builder import Builder, copy_operation, rewrite_module
 from tilewright_compiler.ir.core import Module, Operation, Value
-from tilewright_compiler.ir.types import SharedType, TileType, element_dtype, shape_of
+from tilewright_compiler.ir.types import (
+    ScalarType,
+    SharedType,
+    TileType,
+    element_dtype,
+    shape_of,
+)
 from tilewright_compiler.layout.atoms import wgmma
 from tilewright_compiler.layout.panels import panelled
 from tilewright_compiler.layout.wgmma_operand import plan_wgmma_operand
@@ -27,6 +37,7 @@ GROUP_WARPS = 4
 _GROUP_ROWS = 64
 _MOST_COLUMNS = 256
 _LEAST_COLUMNS = 8
+_LONGEST_APART = 128
 
 
 def bulk_loads(module: Module) -> Module:
@@ -60,17 +71,20 @@ def bulk_loads(module: Module) -> Module:
                 reason = error
     if not atoms:
         raise reason
-    check_accumulators(module, atoms)
+    check_accumulators(module, {dot: 2 if atom.is_apart else 1 for dot, atom in atoms.items()})
     return rewrite_module(module, _Rewrite(tiles, sources, atoms, _read_by_others(module, atoms)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Atom:
-    """The instruction of a dot, the warps along M and N, and whether A is in shared memory."""
+    """The instruction of a dot, the warps along M and N, whether A is in shared memory, and whether
+    blocks are added up apart.
+    """
 
     name: str
     warps: tuple[int, int]
     reads_a: bool
+    is_apart: bool
 
 
 def _shared_type(load: Operation) -> SharedType:
@@ -120,21 +134,22 @@ def _atom(dot: Operation, sources: Mapping[Value, SharedType], num_warps: int) -
     if columns < _LEAST_COLUMNS or k < atom.k:
         msg = f"a product of {m} x {k} by {k} x {n} is too small for {groups} warpgroups"
         raise Unsuited(msg, dot)
-    return _Atom(atom.name, (along_m * GROUP_WARPS, along_n), a in sources)
+    is_apart = dtype.is_float and dtype.bits == 8
+    if is_apart and k > _LONGEST_APART:
+        msg = f"of 8-bit floats no more than {_LONGEST_APART} products are added up apart, not {k}"
+        raise Unsuited(msg, dot)
+    return _Atom(atom.name, (along_m * GROUP_WARPS, along_n), a in sources, is_apart)
 
 
 def _has_instruction(dot: Operation) -> bool:
     """Whether `wgmma` computes what the dot says, and no less.
 
-    Of f32 it would take the upper bits instead of rounding to tf32, and sums of products of 8-bit
-    floats would have fewer bits than f32.
+    Of f32 it would take the upper bits instead of rounding to tf32.
     """
     a, b = (element_dtype(value.type) for value in dot.operands[:2])
-    return (a == b and a in (float16, bfloat16)) or (_is_byte(a) and _is_byte(b))
-
-
-def _is_byte(dtype: DType) -> bool:
-    return dtype in (int8, uint8)
+    if a in (float16, bfloat16):
+        return a == b
+    return a.bits == b.bits == 8 and a.is_float == b.is_float
 
 
 def _read_by_others(module: Module, atoms: Mapping[Operation, _Atom]) -> frozenset[Value]:
@@ -200,7 +215,15 @@ class _Rewrite:
         atom = self._atoms[operation]
         a, b, _ = operation.operands
         places = (self._shared[a] if atom.reads_a else operands[0], self._shared[b], operands[2])
+        acc, type_ = operands[2], operation.result.type
+        if atom.is_apart:
+            zero = builder.value("constant", [], ScalarType(float32), value=0.0)
+            places = (*places[:2], builder.value("splat", [zero], type_))
         values = dict(zip(operation.operands, places, strict=True))
         copy = copy_operation(operation, values, builder)
         copy.attributes.update(atom=atom.name, warps=atom.warps)
-        return copy.results
+        if not atom.is_apart:
+            return copy.results
+        total = builder.value("add", [acc, copy.result], type_)
+        total.name = operation.result.name
+        return (total,)

@@ -6,7 +6,7 @@ gives up most of its own, and the consumers share that (PTX ISA, setmaxnreg).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from math import prod
 
 from tilewright_compiler.ir.core import Module, Operation
@@ -32,10 +32,11 @@ def consumer_registers(num_warps: int) -> int:
     return min(share - share % _REGISTER_STEP, _MOST_REGISTERS)
 
 
-def check_accumulators(module: Module, dots: Collection[Operation]) -> None:
+def check_accumulators(module: Module, dots: Mapping[Operation, int]) -> None:
     """Demand that there is room for a producer, and for the accumulators that meet in one loop.
 
-    Raises Unsuited. The kernel has neither layouts nor calls.
+    `dots` says how many of its size each dot needs. Raises Unsuited. The kernel has neither layouts
+    nor calls.
     """
     if module.signature.num_warps + PRODUCER_WARPS > _MOST_WARPS:
         msg = f"{module.signature.num_warps} warps leave no room for a producer"
@@ -44,7 +45,7 @@ def check_accumulators(module: Module, dots: Collection[Operation]) -> None:
     available = consumer_registers(module.signature.num_warps)
     for operation in module.kernel.body.operations:
         inside = [inner for inner in operation.walk() if inner in dots]
-        needed = sum(prod(shape_of(dot.result.type)) for dot in inside) // threads
+        needed = sum(prod(shape_of(dot.result.type)) * dots[dot] for dot in inside) // threads
         if needed + _OTHER_REGISTERS > available:
             msg = f"accumulators take {needed} registers of each thread, of {available} that it has"
             raise Unsuited(msg, inside[0])

@@ -112,6 +112,11 @@ def test_forms_that_the_schedule_does_not_choose(
     run(product, (64, 40, 100), module=module)
 
 
+@pytest.mark.parametrize("dtype", ["f8e4m3", "f8e5m2"])
+def test_products_of_8_bit_floats_are_added_up_apart(dtype: str) -> None:
+    run(Product(m=64, n=32, k=64, dtype=dtype, b_unit="k"), (64, 40, 100))
+
+
 @pytest.mark.parametrize(
     ("m", "n", "num_warps"), [(128, 32, 8), (64, 64, 8), (128, 32, 4), (256, 16, 8)]
 )

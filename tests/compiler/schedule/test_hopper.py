@@ -65,6 +65,8 @@ PRODUCTS = [
     Product(n=128, num_warps=8, out="f16", dtype="f16"),
     Product(dtype="i8", out="i32", b_unit="k"),
     Product(dtype="u8", out="i32", b_unit="k"),
+    Product(dtype="f8e4m3", k=64, b_unit="k"),
+    Product(dtype="f8e5m2", k=128, n=64, b_unit="k", out="f16"),
     Product(num_stages=1),
     Product(num_stages=2),
 ]
@@ -169,7 +171,12 @@ def test_accumulators_are_stored_as_they_lie() -> None:
         (Product(m=32), "4 warps do not share 32 rows"),
         (Product(num_warps=2), "2 warps do not share 64 rows"),
         (Product(dtype="i8", out="i32"), "contiguous along the axis that is not reduced"),
-        (Product(dtype="f8e4m3"), "does not multiply f8e4m3"),
+        (Product(dtype="f8e4m3"), "contiguous along the axis that is not reduced"),
+        (Product(dtype="f8e4m3", k=256, b_unit="k"), "no more than 128 products"),
+        (
+            Product(dtype="f8e5m2", m=128, k=64, num_warps=4, n=128, b_unit="k"),
+            "take 256 registers",
+        ),
         (Product(dtype="f32", b_unit="k"), "does not multiply f32"),
         (Product(n=8), "less than 32 bytes"),
         (Product(m=512, n=32), "no tensor map"),

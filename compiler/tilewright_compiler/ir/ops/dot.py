@@ -7,10 +7,11 @@
 Operands have one dtype, or two of 8 bits of one kind (i8 with u8, f8e4m3 with f8e5m2). The
 accumulator is f32 for floats of at most 32 bits, f64 for f64, i32 for 8-bit integers (which wrap).
 Products of floats narrower than 32 bits are exact; sums are in the accumulator's dtype, in any
-order. `precision` says what becomes of f32 operands: "ieee" multiplies and adds in f32, "tf32"
-rounds them to tf32 (11 bits, ties away from zero) first, "tf32x3" adds the three products of their
-high and low parts that matter, and gives NaN for infinite operands, whose low part is one. For
-other dtypes it is "ieee".
+order, but for those of 8-bit floats: up to 128 products may be added up with 14 bits first.
+`precision` says what becomes of f32 operands: "ieee" multiplies and adds in f32, "tf32" rounds them
+to tf32 (11 bits, ties away from zero) first, "tf32x3" adds the three products of their high and low
+parts that matter, and gives NaN for infinite operands, whose low part is one. For other dtypes it
+is "ieee".
 
 The schedule sets `atom`, the name of an instruction of `layout.atoms`, and `warps`, how many share
 M and N; then operands may lie in shared memory, from which the dot reads fragments by itself.
