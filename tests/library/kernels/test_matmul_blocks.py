@@ -32,6 +32,7 @@ from tilewright_release.signatures import read_signature_file
 
 ROOT = Path(__file__).parents[3]
 HOPPER = Target(9, 0, "a")
+F16 = np.dtype(np.float16)
 TILES = DotConfiguration(64, 32, 32, 4, 3)
 
 
@@ -74,18 +75,18 @@ def product(a: HostArray, b: HostArray) -> NDArray[np.float64]:
 @pytest.mark.parametrize("units", ["kn", "kk", "mn", "mk"])
 def test_operands_of_either_order(units: str, seen: list[str]) -> None:
     m, n, k = 80, 48, 112
-    a, b = random((m, k), np.float16, seed=1), random((k, n), np.float16, seed=2)
+    a, b = random((m, k), F16, seed=1), random((k, n), F16, seed=2)
     a = np.asfortranarray(a) if units[0] == "m" else a
     b = np.asfortranarray(b) if units[1] == "k" else b
-    out = poisoned((m, n), np.float16)
+    out = poisoned((m, n), F16)
     matmul(a, b, out=out)
     np.testing.assert_allclose(out.astype(np.float64), product(a, b), rtol=2e-3, atol=2e-3)
     assert seen == ["matmul_blocks"]
 
 
 def test_batches_and_odd_rows(seen: list[str]) -> None:
-    a, b = random((2, 3, 33, 48), np.float16, seed=1), random((3, 48, 48), np.float16, seed=2)
-    out = poisoned((2, 3, 33, 48), np.float16)
+    a, b = random((2, 3, 33, 48), F16, seed=1), random((3, 48, 48), F16, seed=2)
+    out = poisoned((2, 3, 33, 48), F16)
     matmul(a, b, out=out)
     np.testing.assert_allclose(out.astype(np.float64), product(a, b), rtol=2e-3, atol=2e-3)
     assert set(seen) == {"matmul_blocks"}
@@ -93,9 +94,9 @@ def test_batches_and_odd_rows(seen: list[str]) -> None:
 
 def test_the_whole_epilogue(seen: list[str]) -> None:
     m, n, k = 70, 48, 48
-    a, b = random((m, k), np.float16, seed=1), random((k, n), np.float16, seed=2)
-    bias, gate = random((n,), np.float16, seed=3), random((m, n), np.float16, seed=4)
-    out = poisoned((m, n), np.float16)
+    a, b = random((m, k), F16, seed=1), random((k, n), F16, seed=2)
+    bias, gate = random((n,), F16, seed=3), random((m, n), F16, seed=4)
+    out = poisoned((m, n), F16)
     matmul(a, b, alpha=0.5, bias=bias, activation="relu", gate=gate, residual=gate, out=out)
     wide = gate.astype(np.float64)
     expected = np.maximum(0.5 * product(a, b) + bias.astype(np.float64), 0) * wide + wide

@@ -49,12 +49,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(bundle: Path, folder: Path, program: str, **settings: str) -> Finished:
+def run(bundle: Path, folder: Path, program: str, *, fails: str = "") -> Finished:
     return run_sample(
         "x, out = arrays(2, size=4096)\n" + program,
         folder,
         TILEWRIGHT_BUNDLE_PATH=str(bundle),
-        **settings,
+        FAKE_CUDA_FAIL_LOAD=fails,
     )
 
 
@@ -121,7 +121,7 @@ def test_a_refused_common_cubin_leads_to_the_text(bundle: Path, tmp_path: Path) 
         bundle,
         tmp_path,
         "strided[3](x, out, 16, 1, BLOCK=64)\nstrided[3](x, out, 0, 1, BLOCK=64)\n",
-        FAKE_CUDA_FAIL_LOAD="sm_90a =209",
+        fails="sm_90a =209",
     )
     assert loads(done) == ["sm_90a+tma", "sm_90a", "ptx"]
     assert len(done.lines("launch")) == 2

@@ -33,7 +33,7 @@ def run_both(directory: Path, text: str, arguments: dict[str, Any], **options: A
         for name, value in arguments.items()
     }
     run_text(directory, text, arguments, **options)
-    types = {
+    types: dict[str, Any] = {
         name: f"*{'i64' if value.dtype == np.int64 else 'f32'}"
         if isinstance(value, np.ndarray)
         else "i64"
@@ -191,7 +191,7 @@ def k(x, y, out, n, k):
         total = tl.dot(a.load([0, start]), b.load([start, 0]), total)
     tl.store(out + tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :], total)
 """
-    types = {"x": "*f16", "y": "*f16", "out": "*f32", "n": "i64", "k": "i64"}
+    types: dict[str, Any] = {"x": "*f16", "y": "*f16", "out": "*f32", "n": "i64", "k": "i64"}
     module = schedule_module(optimize(lower_text(tmp_path, text, specialization="fast", **types)))
     (loop,) = (o for o in module.kernel.body.operations if o.name == "for")
     names = [o.name for o in loop.walk()]
