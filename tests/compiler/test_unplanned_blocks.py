@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
 from helpers import unplanned_blocks as kernels
 from helpers.kernel_source import signature_of
+from tilewright.abi.dtypes import BY_NAME
+from tilewright.abi.numpy_types import to_numpy
 from tilewright.abi.signature import ConstexprValue
 from tilewright.language.kernel import Kernel
 from tilewright_compiler.backend.ptx import lower_to_ptx
@@ -41,6 +42,7 @@ class Case:
     grid: tuple[int, int, int]
     small: dict[str, int]
     fast: dict[str, int]
+    out: str = "bf16"
 
 
 CASES = {
@@ -76,6 +78,15 @@ CASES = {
         {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32},
         {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64},
     ),
+    "split_product": Case(
+        kernels.split_product,
+        {"x": (100, 112), "y": (112, 80), "out": (100, 80)},
+        {"m": 100, "n": 80, "k": 112, "part": 64},
+        (2, 3, 2),
+        {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32},
+        {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64},
+        out="f32",
+    ),
     "attention": Case(
         kernels.attention,
         {"q": (100, 64), "k": (70, 64), "v": (70, 64), "out": (100, 64)},
@@ -89,6 +100,7 @@ CASES = {
 
 def optimized(case: Case, tiles: dict[str, int], *, num_warps: int) -> Module:
     types: dict[str, ConstexprValue] = dict.fromkeys(case.arrays, "*bf16")
+    types["out"] = f"*{case.out}"
     types |= {n: "f32" if isinstance(v, float) else "i64" for n, v in case.scalars.items()}
     types |= tiles
     signature = signature_of(case.kernel, types, specialization="fast", num_warps=num_warps)
@@ -101,10 +113,10 @@ def scheduled(module: Module) -> Module:
     return result
 
 
-def matrix(rows: int, columns: int, seed: int) -> Array:
+def matrix(rows: int, columns: int, seed: int, *, dtype: str = "bf16") -> Array:
     """Return small numbers, aligned as the fast form promises."""
-    memory = np.zeros(rows * columns + 32, bfloat16)
-    start = -(memory.ctypes.data // 2) % 32
+    memory = np.zeros(rows * columns + 32, to_numpy(BY_NAME[dtype]))
+    start = -(memory.ctypes.data // memory.itemsize) % 32
     result: Array = memory[start : start + rows * columns].reshape(rows, columns)
     result[:] = np.random.default_rng(seed).integers(-3, 4, (rows, columns)) / 4
     return result
@@ -113,7 +125,10 @@ def matrix(rows: int, columns: int, seed: int) -> Array:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_schedule_computes_what_the_kernel_says(case: Case) -> None:
     module = optimized(case, case.small, num_warps=4)
-    arrays = {n: matrix(*shape, seed) for seed, (n, shape) in enumerate(case.arrays.items())}
+    arrays = {
+        name: matrix(*shape, seed, dtype=case.out if name == "out" else "bf16")
+        for seed, (name, shape) in enumerate(case.arrays.items())
+    }
     launch = Launch(case.grid, {**arrays, **case.scalars})
     assert prove(module, scheduled(module), [launch], seeds=(0, 1, 2))
 

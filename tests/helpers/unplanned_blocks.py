@@ -110,3 +110,21 @@ def walking_product(
         for start in range(0, k, BLOCK_K):
             total = tl.dot(a.load([row, start]), b.load([start, column]), total)
         c.store([row, column], total.to(out.dtype))
+
+
+@tl.kernel(divisible=("n", "k"))
+def split_product(
+    x, y, out, m, n, k, part,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Add `x @ y` to `out`, f32: programs along axis 2 share K in parts, a multiple of a block."""
+    a = tl.make_tensor_descriptor(x, [m, k], [k, 1], [BLOCK_M, BLOCK_K])
+    b = tl.make_tensor_descriptor(y, [k, n], [n, 1], [BLOCK_K, BLOCK_N])
+    row, column = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
+    first = tl.program_id(2) * part
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(first, tl.minimum(first + part, k), BLOCK_K):
+        total = tl.dot(a.load([row, start]), b.load([start, column]), total)
+    rows, columns = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
+    inside = (rows < m)[:, None] & (columns < n)[None, :]
+    tl.atomic_add(out + rows[:, None] * n + columns[None, :], total, mask=inside)

@@ -22,7 +22,7 @@ class Producer(Role):
         """Start the copies of a tile; do nothing where the program writes."""
         if operation.name == "tma_tile":
             self._fetch(operation, builder)
-        elif SPECS[operation.name].effect is not Effect.WRITE:
+        elif SPECS[operation.name].effect not in (Effect.WRITE, Effect.ATOMIC):
             self.copy(operation, builder)
 
     def end(self, _builder: Builder) -> None:

@@ -34,6 +34,7 @@ from tilewright_compiler.schedule.role_registers import (
 )
 from tilewright_compiler.schedule.unsuited import Unsuited
 
+_RELAXED = "relaxed"
 # These have effects, but not on global memory.
 _LOCAL = frozenset({"shared_store", "async_fence", "tma_store_wait", "assert"})
 
@@ -142,6 +143,9 @@ class _Order:
         return written
 
     def _writes(self, operation: Operation) -> Roots:
+        """Return what an operation writes, or what others may have written that it waits for."""
+        if operation.attributes.get("sem", _RELAXED) != _RELAXED:
+            return self._everything
         if operation.name in WRITING:
             return self._of(operation.operands[0])
         is_write = SPECS[operation.name].effect is Effect.WRITE
