@@ -356,7 +356,6 @@ def _nothing(_machine: Machine, _instruction: Instruction, _threads: Array) -> N
 EXECUTE: dict[str, Callable[[Machine, Instruction, Array], None]] = {
     "wgmma": wgmma,
     "fence": _nothing,
-    "prefetch": _nothing,
     "setmaxnreg": _nothing,
 }
 # What a whole warp executes together; in hardware, lanes that were apart have met again by then.

@@ -37,10 +37,15 @@ class EntryParameters:
 
 @dataclass(frozen=True, slots=True)
 class KernelForm:
-    """What holds of a whole kernel: its text is for sm_90a; lanes read tiles in shared memory."""
+    """What holds of a whole kernel.
+
+    Its text is for sm_90a; lanes read tiles in shared memory; so many groups of warps store in bulk
+    by themselves, at most.
+    """
 
     is_hopper: bool
     has_lanes_that_read: bool
+    storing_groups: int
 
 
 @dataclass(slots=True)

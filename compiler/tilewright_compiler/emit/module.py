@@ -80,6 +80,7 @@ def emit_module(module: Module) -> MlirText:
         form=KernelForm(
             is_hopper=producer_warps > 0,
             has_lanes_that_read=any(map(_reads_shared, kernel.body.walk())),
+            storing_groups=max(o.attributes.get("groups", 1) for o in kernel.body.walk()),
         ),
     )
     parameters = ", ".join([*_emit_parameters(emitter, module), *map(_added_parameter, added)])

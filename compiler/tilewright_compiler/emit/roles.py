@@ -14,7 +14,6 @@ from types import MappingProxyType
 
 from tilewright_compiler.emit.control import EmitBlock
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter, layout_of
-from tilewright_compiler.emit.types import GENERIC_POINTER
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.layout.convert import part_registers
 from tilewright_compiler.layout.linear import NUM_LANES
@@ -48,9 +47,6 @@ def _emit_roles(emitter: KernelEmitter, operation: Operation, emit_block: EmitBl
         is_first = text.value(f'llvm.icmp "eq" {emitter.threads.thread}, {first} : i32')
         text.line(f"scf.if {is_first} {{")
         with text.nested(), emitter.producer():
-            # The first copies of a short kernel would wait for them.
-            for tensor_map in dict.fromkeys(emitter.parameters.tensor_maps.values()):
-                text.assembly("prefetch.tensormap [$0];", [(tensor_map, GENERIC_POINTER, "l")])
             emit_block(emitter, producer)
         text.line("}")
         text.line(f"nvvm.bar.warp.sync {text.i32(-1)} : i32")

@@ -6,6 +6,7 @@ A box is a panel (`layout.panels`), or a whole tile that lies row by row. The ha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
@@ -25,7 +26,7 @@ _PLAIN_ALIGNMENT_BYTES = 128
 class Boxes:
     """How a tile is cut: `count` panels along the last axis, each of `groups` boxes of `shape`.
 
-    The boxes of a panel lie behind each other along the first axis, and the panels in memory.
+    The boxes of a panel lie behind each other along `row_axis`, and the panels in memory.
     """
 
     shape: tuple[int, ...]
@@ -33,6 +34,11 @@ class Boxes:
     swizzle_bytes: SwizzleBytes
     size_bytes: int
     groups: int = 1
+
+    @property
+    def row_axis(self) -> int:
+        """The axis whose parts are groups."""
+        return row_axis(self.shape)
 
     @property
     def box_bytes(self) -> int:
@@ -73,12 +79,21 @@ def boxes_of(layout: SharedLayout, *, size_bytes: int, groups: int = 1) -> Boxes
     return boxes if groups == 1 else _parted(boxes, groups)
 
 
+def row_axis(shape: Sequence[int]) -> int:
+    """Return the slowest axis of a tile along which there is more than one row."""
+    return next((axis for axis, extent in enumerate(shape[:-1]) if extent > 1), 0)
+
+
 def _parted(boxes: Boxes, groups: int) -> Boxes | None:
-    rows, *others = boxes.shape
-    if not others or rows % groups:
+    axis, shape = row_axis(boxes.shape), list(boxes.shape)
+    if len(shape) == 1 or shape[axis] % groups:
         return None
-    parts = replace(boxes, shape=(rows // groups, *others), groups=groups)
-    return None if parts.box_bytes % boxes.alignment_bytes else parts
+    shape[axis] //= groups
+    parts = replace(boxes, shape=tuple(shape), groups=groups)
+    # With one row each, the axis could no longer be told from the shape.
+    if shape[axis] == 1 or parts.box_bytes % boxes.alignment_bytes:
+        return None
+    return parts
 
 
 def _swizzle(line_bytes: int) -> SwizzleBytes:

@@ -80,3 +80,12 @@ def test_no_parts_that_start_within_a_swizzle_or_without_rows(
     layout = panelled(shape, len(shape) - 1, size_bytes=2)
     assert layout is not None
     assert boxes_of(layout, size_bytes=2, groups=groups) is None
+
+
+def test_groups_divide_the_first_axis_that_has_rows() -> None:
+    layout = panelled((1, 1, 128, 64), 3, size_bytes=2)
+    assert layout is not None
+    boxes = boxes_of(layout, size_bytes=2, groups=2)
+    assert boxes == Boxes((1, 1, 64, 64), 1, 128, 2, groups=2)
+    assert boxes is not None
+    assert boxes.row_axis == 2
