@@ -287,7 +287,7 @@ def _launch(batch: Shape, product: _Product) -> None:
             dtype,
             product.precision,
             are_aligned(pointers),
-            copies_blocks(left) and dtype_of(result) == dtype,
+            copies_blocks(left),
         )
         plan.kernel[plan.grid](*pointers, *plan.integers, *scalars, **plan.options)
 
@@ -333,9 +333,11 @@ def _plan(
     fast = is_aligned and fits_fast(kernel, pointers, integers)
     tiles = matmul_configuration(m, n, space.size, dtype, precision=precision, fast=fast)
     blocks: dict[str, Any] = {}
-    if by_blocks and fast and a.unit != "any":
+    if by_blocks and fast:
         full = any(matrix is not None for matrix in matrices[3:])
-        own = blocks_configuration(m, n, space.size, dtype, full_epilogue=full)
+        own = blocks_configuration(
+            m, n, space.size, dtype, units=(a.unit, b.unit), full_epilogue=full
+        )
         if own is not None:
             kernel, tiles = kernels.matmul_blocks, own
             blocks["FULL_EPILOGUE"] = own != MATMUL_WIDEST

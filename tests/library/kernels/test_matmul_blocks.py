@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import tilewright.language as tl
 from helpers.hopper_launch import run_on_hopper
 from helpers.sides import HostArray, poisoned, random
-from tilewright.abi.dtypes import float16
+from tilewright.abi.dtypes import DType, bfloat16, float8e4nv, float16, float32
+from tilewright.abi.numpy_types import to_numpy
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.kernels import matmul as kernels
@@ -28,7 +30,7 @@ from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.interpret import scheduled, tile
 from tilewright_compiler.pipeline import schedule_signature
 from tilewright_compiler.snapshots import Snapshots
-from tilewright_release.signatures import read_signature_file
+from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
 ROOT = Path(__file__).parents[3]
 HOPPER = Target(9, 0, "a")
@@ -84,6 +86,17 @@ def test_operands_of_either_order(units: str, seen: list[str]) -> None:
     assert seen == ["matmul_blocks"]
 
 
+@pytest.mark.parametrize("name", ["float8e4nv", "float8e5"])
+def test_eight_bit_floats(name: str, seen: list[str]) -> None:
+    m, n, k = 80, 48, 112
+    kind = to_numpy(getattr(tl, name))
+    a, b = random((m, k), kind, seed=1), np.asfortranarray(random((k, n), kind, seed=2))
+    out = poisoned((m, n), np.dtype(np.float32))
+    matmul(a, b, out=out, out_dtype=float32)
+    np.testing.assert_allclose(out.astype(np.float64), product(a, b), rtol=1e-3, atol=1e-3)
+    assert seen == ["matmul_blocks"]
+
+
 def test_batches_and_odd_rows(seen: list[str]) -> None:
     a, b = random((2, 3, 33, 48), F16, seed=1), random((3, 48, 48), F16, seed=2)
     out = poisoned((2, 3, 33, 48), F16)
@@ -115,18 +128,28 @@ def test_what_bulk_copies_do_not_take_goes_by_elements(
     assert plan.kernel is kernels.matmul
 
 
-def test_both_texts_of_what_is_declared() -> None:
-    entries = [
+def declared(operand: DType, result: DType) -> list[DeclaredEntry]:
+    """Return the entries by blocks of two dtypes that read both operands along K."""
+    entries = read_signature_file(ROOT / "prebuilt" / "signatures" / "matmul.toml", root=ROOT)
+    types = {"a": operand, "c": result}
+    return [
         entry
-        for entry in read_signature_file(
-            ROOT / "prebuilt" / "signatures" / "matmul.toml", root=ROOT
-        )
+        for entry in entries
         if entry.kernel is matmul_blocks
-        and (entry.signature.constexprs["A_UNIT"], entry.signature.constexprs["B_UNIT"])
-        == ("k", "n")
+        and all(dict(entry.signature.runtime)[name].dtype == types[name] for name in types)
+        and [entry.signature.constexprs[name] for name in ("A_UNIT", "B_UNIT")] == ["k", "k"]
     ]
-    assert len(entries) == 4
-    for entry in entries[::2]:
+
+
+@pytest.mark.parametrize(
+    ("operand", "result", "count"),
+    [(float16, float16, 2), (bfloat16, float32, 2), (float8e4nv, bfloat16, 1)],
+    ids=str,
+)
+def test_both_texts_of_what_is_declared(operand: DType, result: DType, count: int) -> None:
+    entries = declared(operand, result)
+    assert len(entries) == count
+    for entry in entries:
         compiled = compile_kernel(entry.kernel, entry.signature, (HOPPER,))
         assert list(compiled.cubins) == ["sm_90a+tma", "sm_90a"]
         for cubin in compiled.cubins.values():
@@ -135,7 +158,5 @@ def test_both_texts_of_what_is_declared() -> None:
         assert own.registers == 168
         assert own.abi is not None
         assert (own.abi.num_threads, own.abi.grid_kind) == (384, "persistent")
-        assert [p.kind for p in own.abi.parameters if p.kind not in ("pointer", "scalar")] == [
-            *["tensor_map"] * 3,
-            *["grid"] * 3,
-        ]
+        kinds = [p.kind for p in own.abi.parameters if p.kind not in ("pointer", "scalar")]
+        assert kinds == [*["tensor_map"] * 3, *["grid"] * 3]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.abi.dtypes import DType, bfloat16, float16, float32
+from tilewright.abi.dtypes import DType, bfloat16, float8e5, float16, float32
 from tilewright.abi.signature import Pointer
 from tilewright.kernels.matmul import matmul_blocks
 from tilewright.tensor.configurations import (
@@ -26,7 +26,6 @@ from tilewright.tensor.configurations import (
     LONG_ROWS,
     LONG_ROWS_UNALIGNED,
     MATMUL_BLOCKS,
-    MATMUL_BLOCKS_DTYPES,
     MATMUL_FAST,
     MATMUL_GENERAL,
     MATMUL_WIDEST,
@@ -162,10 +161,11 @@ def test_products_by_blocks_are_declared_as_they_are_chosen() -> None:
     }
     units = [("k", "n"), ("k", "k"), ("m", "n"), ("m", "k")]
     assert found == {
-        (dtype, dtype, unit, tiles)
-        for dtype in MATMUL_BLOCKS_DTYPES
-        for unit in units
-        for tiles in MATMUL_BLOCKS
+        (dtype, result, unit, tiles)
+        for dtype, table in MATMUL_BLOCKS.items()
+        for result in RESULTS[dtype]
+        for unit in (units if dtype.bits == 16 else [("k", "k")])
+        for tiles in table
     }
     for entry in products("matmul"):
         if entry.kernel is matmul_blocks:
@@ -175,13 +175,27 @@ def test_products_by_blocks_are_declared_as_they_are_chosen() -> None:
 
 def test_large_products_are_by_blocks_and_small_ones_are_not() -> None:
     def chosen(m: int, n: int, *, full_epilogue: bool = False) -> DotConfiguration | None:
-        return blocks_configuration(m, n, 1, float16, full_epilogue=full_epilogue)
+        units = ("m", "n")
+        return blocks_configuration(m, n, 1, float16, units=units, full_epilogue=full_epilogue)
 
+    square = DotConfiguration(128, 128, 64, 8, 4)
     assert chosen(8192, 8192) == MATMUL_WIDEST
-    assert chosen(8192, 8192, full_epilogue=True) == MATMUL_BLOCKS[1]
-    assert chosen(1024, 2048) == MATMUL_BLOCKS[1]
+    assert chosen(8192, 8192, full_epilogue=True) == square
+    assert chosen(1024, 2048) == square
     assert chosen(16, 256) is None
-    assert blocks_configuration(8192, 8192, 1, float32, full_epilogue=False) is None
+
+
+def test_only_what_the_instruction_reads_goes_by_blocks() -> None:
+    def chosen(dtype: DType, *units: str) -> bool:
+        a, b = units
+        found = blocks_configuration(8192, 8192, 1, dtype, units=(a, b), full_epilogue=False)
+        return found is not None
+
+    assert chosen(bfloat16, "m", "k")
+    assert not chosen(bfloat16, "any", "any")
+    assert chosen(float8e5, "k", "k")
+    assert not chosen(float8e5, "k", "n")
+    assert not chosen(float32, "k", "k")
 
 
 def test_every_tile_of_a_product_is_the_best_for_some_shape() -> None:
