@@ -55,6 +55,7 @@ def run_every_way(
     *,
     num_warps: int = 4,
     programs: int = 1,
+    specialization: Specialization = "general",
     **constexprs: ConstexprValue,
 ) -> dict[str, Array]:
     """Return what the kernel leaves in its arrays; asserts that all ways leave the same bits.
@@ -62,7 +63,9 @@ def run_every_way(
     Programs that wait for each other are not run under the checker, which runs them in turn.
     """
     grid = (programs, 1, 1)
-    module = lower_text(text, arrays, num_warps=num_warps, **constexprs)
+    module = lower_text(
+        text, arrays, num_warps=num_warps, specialization=specialization, **constexprs
+    )
     first = _interpreted(module, arrays, grid)
     _assert_equal(_interpreted(optimize(module), arrays, grid), first, "optimised")
     schedule = schedule_module(optimize(module))

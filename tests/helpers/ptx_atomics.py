@@ -22,12 +22,18 @@ def is_known(instruction: Instruction) -> bool:
     return sem in _SEMANTICS[name] and scope in _SCOPES and space in ("global", "shared")
 
 
+def word_type(instruction: Instruction) -> str:
+    """Return the type as which registers and memory hold an element, or a pair of halves."""
+    type_ = instruction.opcode[-1]
+    return "u32" if type_.endswith("x2") else type_
+
+
 def in_turn(
     instruction: Instruction, memory: Array, places: Array, values: list[Array], *, reverse: bool
 ) -> Array:
     """Replace elements at byte `places`, one a thread; return what each thread found."""
     _, _, _, _, kind, *_, type_ = instruction.opcode
-    dtype = np.dtype(DTYPES[type_])
+    dtype = np.dtype(DTYPES[word_type(instruction)])
     old = np.zeros(len(places), dtype)
     threads = range(len(places))
     for thread in reversed(threads) if reverse else threads:
@@ -47,6 +53,9 @@ def _left(kind: str, type_: str, old: Any, value: Any, exchanged: Any = None) ->
             return value
         case "add" if type_ == "f32":
             return _flushed(_flushed(old) + _flushed(value))
+        case "add" if type_ == "f16x2":
+            pair = (np.array([word]).view(np.float16) for word in (old, value))
+            return sum(pair, np.float16(-0.0)).view(np.uint32)[0]
         case "add":
             return old + value
         case "max" | "min":

@@ -343,7 +343,7 @@ class _Machine:
     def _do_atom(self, instruction: Instruction, threads: Array) -> None:
         target, *rest = instruction.operands
         old = self._in_turn(instruction, threads, *rest)
-        self._write(target, threads, old, instruction.opcode[-1])
+        self._write(target, threads, old, ptx_atomics.word_type(instruction))
 
     def _do_red(self, instruction: Instruction, threads: Array) -> None:
         self._in_turn(instruction, threads, *instruction.operands)
@@ -354,7 +354,7 @@ class _Machine:
         if not ptx_atomics.is_known(instruction):
             msg = f"{instruction}: no such atomic operation"
             raise PtxFault(msg)
-        type_ = instruction.opcode[-1]
+        type_ = ptx_atomics.word_type(instruction)
         address, size = self._address(pointer, threads), pa.bits_of(type_) // 8
         self._check_aligned(instruction, address, size)
         values = [self._read(operand, threads, type_) for operand in given]

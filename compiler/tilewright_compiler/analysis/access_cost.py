@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright_compiler.analysis.axis_info import AxisInfo
 from tilewright_compiler.ir.core import Operation, Value
-from tilewright_compiler.ir.ops.atomics import ATOMICS
+from tilewright_compiler.ir.ops.atomics import ATOMICS, elements_at_once
 from tilewright_compiler.ir.types import element_dtype, shape_of
 from tilewright_compiler.layout.access import sectors, vector_width
 from tilewright_compiler.layout.blocked import blocked, widest_vector
@@ -48,8 +48,8 @@ class Access:
         size_bytes = element_dtype(pointer.type).size_bytes
         shape = shape_of(pointer.type)
         limits = tuple(longest_vector(info, axis, size_bytes) for axis in range(len(shape)))
-        if operation.name in ATOMICS:  # one element at a time
-            limits = (1,) * len(shape)
+        if operation.name in ATOMICS:
+            limits = tuple(min(limit, elements_at_once(operation)) for limit in limits)
         return cls(
             shape,
             size_bytes,

@@ -7,10 +7,14 @@ the others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright_compiler.analysis.access_cost import longest_vector
 from tilewright_compiler.analysis.axis_info import AxisInfo
+from tilewright_compiler.ir.core import Operation, Value
+from tilewright_compiler.ir.ops.atomics import elements_at_once, mask_index
+from tilewright_compiler.ir.types import TileType, element_dtype
 from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.access import axis_units, vector_width
 from tilewright_compiler.layout.linear import LinearLayout, log2
@@ -57,6 +61,18 @@ def plan_access(
         sources=register_sources(layout),
         mask_is_uniform=mask is None or vector == 1 or mask.constancy[axis] >= vector,
     )
+
+
+def plan_atomic(operation: Operation, axis_info: Mapping[Value, AxisInfo]) -> AccessPlan | None:
+    """Plan an atomic operation of a tile in pairs; None if it goes element by element."""
+    pointer, index = operation.operands[0], mask_index(operation)
+    if elements_at_once(operation) == 1 or not isinstance(pointer.type, TileType):
+        return None
+    assert pointer.type.layout is not None, "only tiles with layouts are planned"
+    mask = axis_info[operation.operands[index]] if len(operation.operands) > index else None
+    size_bytes = element_dtype(pointer.type).size_bytes
+    plan = plan_access(pointer.type.layout, axis_info[pointer], mask, size_bytes=size_bytes)
+    return plan if plan.vector > 1 and plan.mask_is_uniform else None
 
 
 def _groups(layout: LinearLayout, axis: int, vector: int) -> tuple[tuple[int, ...], ...]:

@@ -237,8 +237,7 @@ class _Chooser:
             yield operation, self._reduce_layout(operation)
         for operation in self._groups.lookups:
             source = operation.operands[0]
-            natural = self._natural(source)
-            yield operation, natural or self._default(shape_of(source.type))[0]
+            yield operation, self._natural(source) or self._default(shape_of(source.type))[0]
 
     def _reduce_layout(self, operation: Operation) -> LinearLayout:
         operand = leading_operand(operation, self._groups)

@@ -4,7 +4,7 @@ One thread does the operation of an element and tells the others that hold it of
 shared memory. What nobody asks for is `red`. Floats are compared as integers: those of positive
 numbers are ordered like signed ones, those of negative numbers the other way round. What sm_80 has
 no instruction for, elements of 16 bits but the sum of f16, is a loop around `cas`, which compares
-bits, so that a NaN ends it too.
+bits, so that a NaN ends it too. Two halves that lie together are added at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tilewright.abi.dtypes import DType, float16
-from tilewright_compiler.analysis.access_plan import register_sources
+from tilewright_compiler.analysis.access_plan import plan_atomic, register_sources
 from tilewright_compiler.emit import arithmetic, words
 from tilewright_compiler.emit.kernel import Emit, Fragment, KernelEmitter, layout_of
 from tilewright_compiler.emit.memory import both, owner_of
@@ -61,13 +61,13 @@ class _Form:
     def zero(self) -> str:
         return self.words.zeros(self.text)[0]
 
-    def word(self, element: str) -> str:
-        """Return an element as an integer."""
-        return words.pack(self.text, self.words, [element])[0]
+    def word(self, *elements: str) -> str:
+        """Return elements as an integer."""
+        return words.pack(self.text, self.words, elements)[0]
 
-    def element(self, word: str) -> str:
-        """Return the element that an integer holds."""
-        return words.unpack(self.text, self.words, [word])[0]
+    def elements(self, word: str) -> tuple[str, ...]:
+        """Return the elements that an integer holds."""
+        return words.unpack(self.text, self.words, [word])
 
 
 def _emit(emitter: KernelEmitter, operation: Operation) -> None:
@@ -75,23 +75,39 @@ def _emit(emitter: KernelEmitter, operation: Operation) -> None:
     pointer, *values = operation.operands[:index]
     mask = operation.operands[index] if len(operation.operands) > index else None
     text, dtype = emitter.text, element_dtype(pointer.type)
-    form = _Form(text, operation, dtype, Words.of(dtype, 1))
     addresses, owner = emitter.fragment(pointer), owner_of(emitter, pointer)
     masks = None if mask is None else emitter.fragment(mask)
     fragments = [emitter.fragment(value) for value in values]
-    sources: tuple[int, ...] = (0,)
-    if isinstance(pointer.type, TileType):
-        sources = register_sources(layout_of(pointer.type))
+    groups, sources = _groups(emitter, operation)
+    form = _Form(text, operation, dtype, Words.of(dtype, len(groups[0])))
     found: dict[int, str] = {}
-    for register in dict.fromkeys(sources):
-        predicate = both(text, owner, None if masks is None else masks[register])
-        given = [form.word(fragment[register]) for fragment in fragments]
-        old = _EMIT_ELEMENT[operation.name](form, addresses[register], given, predicate)
+    for group in groups:
+        first = group[0]
+        predicate = both(text, owner, None if masks is None else masks[first])
+        given = [form.word(*(fragment[register] for register in group)) for fragment in fragments]
+        old = _EMIT_WORD[operation.name](form, addresses[first], given, predicate)
         if operation.results:
-            found[register] = form.element(old)
+            found.update(zip(group, form.elements(old), strict=True))
     if operation.results:
         fragment = tuple(found[source] for source in sources)
         emitter.define(operation.result, _told(emitter, operation, fragment, owner, sources))
+
+
+def _groups(
+    emitter: KernelEmitter, operation: Operation
+) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """Return the registers of each instruction, and the register that stands for each one."""
+    pointer = operation.operands[0]
+    if not isinstance(pointer.type, TileType):
+        return ((0,),), (0,)
+    sources = register_sources(layout_of(pointer.type))
+    plan = plan_atomic(operation, emitter.axis_info)
+    if plan is None:
+        return tuple((register,) for register in dict.fromkeys(sources)), sources
+    pairs = tuple(
+        group[first : first + 2] for group in plan.groups for first in range(0, len(group), 2)
+    )
+    return pairs, sources
 
 
 def _emit_load(form: _Form, address: str, _given: list[str], predicate: str | None) -> str:
@@ -110,7 +126,7 @@ def _emit_rmw(form: _Form, address: str, given: list[str], predicate: str | None
         value = _nan_that_wins(form, kind, value)
         if form.dtype.bits > 16:
             return _float_extremum(form, kind, address, value, predicate)
-    suffix = _suffix(kind, form.dtype)
+    suffix = _suffix(kind, form.dtype, form.words.elements)
     if suffix is None:
         return _loop(form, address, value, predicate)
     if form.may_reduce and kind != "xchg":
@@ -119,15 +135,15 @@ def _emit_rmw(form: _Form, address: str, given: list[str], predicate: str | None
     return _instruction(form, f"atom.{form.how}.{suffix}", address, [value], predicate)
 
 
-_EMIT_ELEMENT: Mapping[str, Callable[[_Form, str, list[str], str | None], str]] = MappingProxyType(
+_EMIT_WORD: Mapping[str, Callable[[_Form, str, list[str], str | None], str]] = MappingProxyType(
     {"atomic_load": _emit_load, "atomic_rmw": _emit_rmw, "atomic_cas": _emit_cas}
 )
 
 
-def _suffix(kind: str, dtype: DType) -> str | None:
+def _suffix(kind: str, dtype: DType, elements: int) -> str | None:
     """Return operation and type of the instruction that sm_80 has; None if it has none."""
     if dtype == float16 and kind == "add":
-        return "add.noftz.f16"
+        return "add.noftz.f16x2" if elements == 2 else "add.noftz.f16"
     if dtype.bits == 16:
         return None
     if kind == "xchg":
@@ -206,7 +222,7 @@ def _float_extremum(form: _Form, kind: str, address: str, value: str, predicate:
 def _nan_that_wins(form: _Form, kind: str, word: str) -> str:
     """Return the word of a float; a NaN with the sign that makes it the greatest, or the least."""
     text, type_, bits = form.text, form.words.type, form.dtype.bits
-    number = form.element(word)
+    (number,) = form.elements(word)
     is_nan = text.value(f'llvm.fcmp "uno" {number}, {number} : {dtype_text(form.dtype)}')
     if kind == "max":
         magnitude = text.raw_constant(f"{(1 << bits - 1) - 1} : {type_}", type_)
@@ -236,7 +252,7 @@ def _loop(form: _Form, address: str, value: str, predicate: str | None) -> str:
 
 def _exchanges(form: _Form, address: str, value: str) -> str:
     """Try to exchange what was found for what comes of it, until nobody came in between."""
-    text, type_, bits = form.text, form.words.type, form.dtype.bits
+    text, type_, bits = form.text, form.words.type, form.words.bits
     scope: str = form.operation.attributes["scope"]
     first = _instruction(form, f"ld.relaxed.{scope}.global.b{bits}", address, [], None)
     left, (result,) = text.reserve(count=1)
@@ -256,7 +272,7 @@ def _exchanges(form: _Form, address: str, value: str) -> str:
 
 
 def _advanced(form: _Form, old: str, value: str) -> str:
-    """Return the word that an operation of 16 bits makes of an old one and a value."""
+    """Return the word that an operation on 16-bit elements makes of an old one and a value."""
     text, type_, dtype = form.text, form.words.type, form.dtype
     kind: str = form.operation.attributes["kind"]
     if kind == "xchg":
@@ -268,8 +284,13 @@ def _advanced(form: _Form, old: str, value: str) -> str:
         predicate = "sgt" if kind == "max" else "slt"
         wins = text.value(f'llvm.icmp "{predicate}" {keys[0]}, {keys[1]} : {type_}')
         return text.value(f"llvm.select {wins}, {value}, {old} : i1, {type_}")
-    elements = (form.element(old), form.element(value))
-    return form.word(arithmetic.binary(text, kind, *elements, dtype, contract=False))
+    pairs = zip(form.elements(old), form.elements(value), strict=True)
+    return form.word(
+        *(
+            arithmetic.binary(text, kind, left, right, dtype, contract=False)
+            for left, right in pairs
+        )
+    )
 
 
 def _ordered(form: _Form, word: str) -> str:

@@ -25,7 +25,15 @@ from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.ops import COMPUTE as ELEMENTWISE
 from tilewright_compiler.interpret.plan import may_wait
-from tilewright_compiler.interpret.warp import accesses, atomics, combine, dot, lookup, moves
+from tilewright_compiler.interpret.warp import (
+    accesses,
+    atomics,
+    combine,
+    dot,
+    inline_asm,
+    lookup,
+    moves,
+)
 from tilewright_compiler.interpret.warp.agreement import Agreement
 from tilewright_compiler.interpret.warp.copies import Copies
 from tilewright_compiler.interpret.warp.global_memory import GlobalTraces
@@ -42,7 +50,7 @@ from tilewright_compiler.interpret.warp.vectors import plan_accesses
 from tilewright_compiler.ir.core import Block, Module, Operation
 from tilewright_compiler.ir.types import SharedType, TileType, element_bytes
 
-_COMPUTE = {**moves.COMPUTE, **accesses.COMPUTE, **dot.COMPUTE}
+_COMPUTE = {**moves.COMPUTE, **accesses.COMPUTE, **dot.COMPUTE, **inline_asm.COMPUTE}
 _EXCHANGES = {
     **moves.EXCHANGES,
     **lookup.EXCHANGES,

@@ -37,7 +37,7 @@ def cumprod(x: Tile, axis: Axis = 0, reverse: Flag = False) -> Tile:
 def associative_scan(
     x: Tile | tuple[Tile, ...], axis: Axis, combine_fn: CombineFunction, reverse: Flag = False
 ) -> Any:
-    """Return, for each element, what `combine_fn` makes of all before it along `axis` and itself.
+    """Return for each element what `combine_fn` makes of all before it along `axis` and itself.
 
     `combine_fn` is as for `tl.reduce`: associative, not necessarily commutative, and of a tuple of
     n tiles it takes two times n scalars. With `reverse` the last element is the first: the function

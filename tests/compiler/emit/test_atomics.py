@@ -12,6 +12,7 @@ import pytest
 
 from helpers.every_way import lower_text, run_every_way
 from helpers.ptx_program import parse
+from tilewright.abi.signature import Specialization
 from tilewright.abi.target import Target
 from tilewright_compiler.backend.ptx import lower_to_ptx
 from tilewright_compiler.backend.ptxas import assemble
@@ -26,6 +27,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 INTEGERS = ("int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 BITWISE = ("and", "or", "xor")
+BF16 = ml_dtypes.bfloat16
 
 # Elements that lanes meet in are summed, compared and so on in any order, so their old values are
 # not looked at; exchanges do not meet.
@@ -109,11 +111,14 @@ def k(count, out, totals, R: tl.constexpr, C: tl.constexpr):
     assert found["totals"][-1] == 2 * rows + sum(range(rows))
 
 
-def _instructions(statements: str, dtype: type = np.int32) -> list[str]:
+def _instructions(
+    statements: str, dtype: Any = np.int32, specialization: Specialization = "general"
+) -> list[str]:
     """Return the atomic instructions of a kernel with a pointer `x` and a tile of lanes."""
     lines = "".join(f"    {line}\n" for line in statements.split("\n"))
     text = f"@tl.kernel\ndef k(x, out):\n    lanes = tl.arange(0, 128)\n{lines}"
-    module = lower_text(text, {"x": np.zeros(1, dtype), "out": np.zeros(1, dtype)})
+    arrays = {"x": np.zeros(1, dtype), "out": np.zeros(1, dtype)}
+    module = lower_text(text, arrays, specialization=specialization)
     ptx = lower_to_ptx(emit_module(schedule_module(optimize(module)))).text
     opcodes = [".".join(instruction.opcode) for instruction in parse(ptx).instructions]
     return [opcode for opcode in opcodes if re.match(r"atom|red|ld\.(relaxed|acquire)|bar", opcode)]
@@ -166,6 +171,50 @@ def test_order_and_scope_are_those_of_the_kernel(sem: str, scope: str) -> None:
 )
 def test_instructions(statement: str, dtype: type, opcodes: list[str]) -> None:
     assert _instructions(statement, dtype) == opcodes
+
+
+@pytest.mark.parametrize(
+    ("dtype", "statement", "opcodes"),
+    [
+        (np.float16, "pair, 1", ["red.relaxed.gpu.global.add.noftz.f16x2"]),
+        (BF16, "pair, 1", ["ld.relaxed.gpu.global.b32", "atom.relaxed.gpu.global.cas.b32"]),
+        (np.float16, "pair, 1, mask=pair < 254", ["red.relaxed.gpu.global.add.noftz.f16x2"]),
+        (np.float16, "pair, 1, mask=pair < 255", 2 * ["red.relaxed.gpu.global.add.noftz.f16"]),
+        (np.float16, "pair + 1, 1", 2 * ["red.relaxed.gpu.global.add.noftz.f16"]),
+    ],
+)
+def test_halves_that_lie_together_are_added_at_once(
+    dtype: Any, statement: str, opcodes: list[str]
+) -> None:
+    statements = f'pair = tl.arange(0, 256)\ntl.atomic_add(x + {statement}, sem="relaxed")'
+    assert _instructions(statements, dtype, "fast") == opcodes
+
+
+@pytest.mark.parametrize("columns", [6, 7, 8])
+@pytest.mark.parametrize("dtype", [np.float16, BF16])
+def test_pairs_of_halves_add_up(dtype: Any, columns: int) -> None:
+    text = """
+@tl.kernel
+def k(x, rows, values, out, C: tl.constexpr):
+    row = tl.load(rows + tl.arange(0, 16))  # [16]
+    column = tl.arange(0, 8)  # [8]
+    place = tl.arange(0, 16)[:, None] * 8 + column[None, :]
+    value = tl.load(values + place)
+    inside = (row >= 0)[:, None] & (column < C)[None, :]
+    tl.atomic_add(x + row[:, None] * 8 + column[None, :], value, mask=inside, sem="relaxed")
+    old = tl.atomic_add(out + place, value, mask=inside)
+    tl.store(values + place, old)
+"""
+    random = np.random.default_rng(columns)
+    values, out = (random.integers(-4, 5, (16, 8)).astype(dtype) for _ in range(2))
+    rows = random.integers(-1, 3, 16).astype(np.int32)
+    arrays = {"x": np.zeros((3, 8), dtype), "rows": rows, "values": values, "out": out}
+    found = run_every_way(text, arrays, specialization="fast", C=columns)
+    expected = np.zeros((3, 8))
+    inside = rows >= 0
+    np.add.at(expected, rows[inside], values[inside].astype(np.float64))
+    expected[:, columns:] = 0
+    np.testing.assert_array_equal(found["x"].astype(np.float64), expected)
 
 
 def test_what_nobody_asks_for_needs_no_shared_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -56,7 +57,7 @@ def _arrays(dtype: Any, result: Any, size: int = 256, results: int = 1) -> dict[
     return {"x": x.copy(), "y": y.copy(), **outs}
 
 
-CASES = {
+CASES: dict[str, tuple[str, Any, Callable[[Array, Array], Array]]] = {
     "one element": (
         "'xor.b32 $0, $1, $2;', '=r,r,r', [a, b], tl.int32, True, 1",
         np.int32,

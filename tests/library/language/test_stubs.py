@@ -15,7 +15,10 @@ from tilewright.errors import KernelTypeError, OutsideKernelError
 from tilewright.language import registry
 from tilewright.language.registry import BUILTINS, FUNCTIONS, is_builtin, is_function
 
-MODULES = ("dot", "inline_asm", "math", "memory", "program", "random", "reduce", "shape")
+MODULES = (
+    "dot", "indexing", "inline_asm", "math", "memory", "program", "random", "reduce", "scan",
+    "shape", "sort",
+)  # fmt: skip
 
 
 def test_the_language_has_the_operations_it_promises() -> None:
@@ -31,6 +34,8 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "multiple_of", "max_contiguous", "max_constancy", "assume", "make_block_ptr", "advance",
         "debug_barrier", "device_assert", "static_print",
         "uint_to_uniform_float", "pair_uniform_to_normal", "inline_asm_elementwise",
+        "argmax", "argmin", "reduce", "reduce_or", "xor_sum", "associative_scan", "cumsum",
+        "cumprod", "sort", "topk", "bitonic_merge", "gather", "histogram",
     }  # fmt: skip
 
 

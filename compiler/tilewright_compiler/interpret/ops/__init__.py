@@ -32,7 +32,6 @@ COMPUTE: dict[str, Compute] = {
     **arithmetic.COMPUTE,
     **math.COMPUTE,
     **libdevice.COMPUTE,
-    **inline_asm.COMPUTE,
     **memory.COMPUTE,
     **atomics.COMPUTE,
     **debug.COMPUTE,

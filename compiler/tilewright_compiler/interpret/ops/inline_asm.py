@@ -6,9 +6,7 @@ from collections.abc import Generator
 
 from tilewright.errors import InterpreterError
 from tilewright_compiler.interpret.batch import Batch
-from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.ops.form import (
-    Compute,
     Control,
     Environment,
     Evaluator,
@@ -29,21 +27,20 @@ def _given(
     yield from ()
     references = operands[operation.attributes["arguments"] :]
     if not references:
-        _refuse(operation, operands, batch)
+        raise refusal(operation, batch.kernel)
     return references
 
 
-def _refuse(operation: Operation, _operands: Operands, batch: Batch) -> Array:
+def refusal(operation: Operation, kernel: str) -> InterpreterError:
+    """Return the error for PTX that nobody said the meaning of."""
     location = operation.location
     where = "" if location is None else f"\n  at {location.render()}"
     msg = (
-        f"kernel {batch.kernel!r} has PTX of its own, which runs on a GPU only; for the "
-        "interpreter, give tl.inline_asm_elementwise a kernel that computes the same: "
+        f"kernel {kernel!r} has PTX of its own, which runs on a GPU only; for the interpreter, "
+        "give tl.inline_asm_elementwise a kernel that computes the same: "
         f"`reference=...`{where}"
     )
-    raise InterpreterError(msg)
+    return InterpreterError(msg)
 
 
 CONTROL: dict[str, Control] = dict.fromkeys(NAMES, _given)
-COMPUTE: dict[str, Compute] = dict.fromkeys(NAMES, _refuse)
-"""For the scheduled form, which has no references any more."""

@@ -18,8 +18,9 @@ from tilewright_compiler.interpret.warp.fragments import from_bytes, to_bytes, v
 from tilewright_compiler.interpret.warp.moves import Exchange
 from tilewright_compiler.interpret.warp.places import owned, threads
 from tilewright_compiler.interpret.warp.state import Meeting, Warp, layout_of
+from tilewright_compiler.interpret.warp.vectors import check_vectors
 from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.ir.ops.atomics import ATOMICS, KINDS, mask_index
+from tilewright_compiler.ir.ops.atomics import ATOMICS, KINDS, elements_at_once, mask_index
 from tilewright_compiler.ir.types import TileType, element_bytes
 from tilewright_compiler.layout.linear import NUM_LANES, LinearLayout
 from tilewright_compiler.layout.share import plan_share
@@ -32,6 +33,8 @@ def _atomic(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array 
     operands = [warp.array(value) for value in operation.operands]
     counts = np.array([warp.index == 0]) if layout is None else owned(layout, warp.index)
     active = counts & operands[index] if len(operands) > index else counts
+    if elements_at_once(operation) > 1:
+        check_vectors(warp, operation, operands[0], operands[index] if operands[index:] else None)
     access = warp.global_access(operation, verb_of(operation))
     old = update(operation, (*operands[:index], active), warp.program.batch.memory, access)
     where = np.broadcast_to(active, operands[0].shape)

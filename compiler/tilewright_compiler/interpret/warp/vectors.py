@@ -21,7 +21,7 @@ from tilewright_compiler.layout.swizzle import SharedLayout
 # What cp.async can move (PTX ISA).
 _COPY_BYTES = (4, 8, 16)
 # Which operand is the mask of an access.
-_MASK_POSITIONS = {"load": 1, "store": 2, "async_copy": 2}
+_MASK_POSITIONS = {"load": 1, "store": 2, "async_copy": 2, "atomic_rmw": 2}
 
 
 def plan_accesses(module: Module) -> dict[Operation, AccessPlan]:

@@ -34,6 +34,13 @@ def mask_index(operation: Operation) -> int:
     return 1 + ATOMICS.index(operation.name)
 
 
+def elements_at_once(operation: Operation) -> int:
+    """Return how many elements that lie together one instruction takes: two halves are added."""
+    dtype = element_dtype(operation.operands[0].type)
+    is_sum = operation.name == "atomic_rmw" and operation.attributes["kind"] == "add"
+    return 2 if is_sum and dtype.is_float and dtype.bits == NARROWEST_BITS else 1
+
+
 def acquires(operation: Operation) -> bool:
     """Whether what follows an atomic operation may rely on what others released to it."""
     return operation.attributes["sem"] in ("acquire", "acq_rel")
