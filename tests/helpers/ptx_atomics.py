@@ -54,8 +54,8 @@ def _left(kind: str, type_: str, old: Any, value: Any, exchanged: Any = None) ->
         case "add" if type_ == "f32":
             return _flushed(_flushed(old) + _flushed(value))
         case "add" if type_ == "f16x2":
-            pair = (np.array([word]).view(np.float16) for word in (old, value))
-            return sum(pair, np.float16(-0.0)).view(np.uint32)[0]
+            left, right = (np.array([word]).view(np.float16) for word in (old, value))
+            return np.asarray((left + right).view(np.uint32))[0]
         case "add":
             return old + value
         case "max" | "min":

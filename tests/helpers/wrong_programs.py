@@ -91,10 +91,11 @@ SYNTAX = (
     ),
     _wrong("walrus", KernelSyntaxError, ("`:=`",), "if (a := n) > 0:  # here\n    pass"),
     _wrong(
-        "star argument",
+        "star target",
         KernelSyntaxError,
-        ("`*` unpacking",),
-        "a = tl.zeros(*(B, tl.float32))  # here",
+        ("no `*` in a target",),
+        "a, *b = (1, 2, 3)  # here",
+        "*b",
     ),
     _wrong(
         "star star argument", KernelSyntaxError, ("`**`",), "a = tl.arange(0, **(1, 2))  # here"
@@ -373,6 +374,13 @@ TYPES = (
         KernelTypeError,
         ("64 elements", "[8, 16]", "128"),
         "a = tl.reshape(tl.arange(0, 64), (8, 16))  # here",
+    ),
+    _wrong(
+        "star argument",
+        KernelTypeError,
+        ("`*` takes a tuple apart", "i64 scalar"),
+        "a = tl.zeros(*n)  # here",
+        "*n",
     ),
     _wrong("unpacking", KernelTypeError, ("2 names", "tuple"), "a, b = (1, 2, 3)  # here"),
     _wrong(

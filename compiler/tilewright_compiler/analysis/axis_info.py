@@ -23,6 +23,7 @@ from tilewright.abi.signature import DIVISOR, Parameter, Pointer, Scalar
 from tilewright_compiler.analysis import axis_rules
 from tilewright_compiler.analysis.axis_rules import AxisInfo
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
+from tilewright_compiler.ir.ops import combine
 
 __all__ = ["AxisAnalysis", "AxisInfo", "analyze"]
 
@@ -88,6 +89,11 @@ class _Walk:
             case "if":
                 branches = [self.block(region) for region in operation.regions]
                 self._set(operation.results, map(axis_rules.join, *branches))
+            case name if name in combine.NAMES:
+                (region,) = operation.regions
+                for value in (*region.arguments, *operation.results):
+                    self._facts[value] = axis_rules.nothing(value.type)
+                self.block(region)
             case _:
                 operands = self._of(operation.operands)
                 for result in operation.results:

@@ -8,6 +8,7 @@ has no effect and cannot fail, both are computed and combined.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from tilewright.abi.dtypes import int1
 from tilewright.errors import KernelSyntaxError, KernelTypeError, KernelValueError
@@ -67,7 +68,7 @@ def _evaluate(scope: Scope, node: ast.expr) -> Operand:
         case ast.Name(id=name):
             return _name(scope, name)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
-            return TupleOperand(tuple(evaluate(scope, element) for element in elements))
+            return TupleOperand(tuple(_elements(scope, elements)))
         case ast.BinOp():
             return _binary_chain(scope, node)
         case ast.UnaryOp(op=op, operand=operand):
@@ -219,6 +220,20 @@ def _differing(left: str, right: str, remedy: str) -> KernelTypeError:
     return KernelTypeError(msg)
 
 
+def _elements(scope: Scope, nodes: list[ast.expr]) -> Iterator[Operand]:
+    """Lower the elements of a tuple or of a call; `*` puts those of a tuple in its place."""
+    for node in nodes:
+        if not isinstance(node, ast.Starred):
+            yield evaluate(scope, node)
+            continue
+        operand = evaluate(scope, node.value)
+        if not isinstance(operand, TupleOperand):
+            with scope.at(node):
+                msg = f"`*` takes a tuple apart, got {describe(operand)}"
+                raise KernelTypeError(msg)
+        yield from operand.items
+
+
 def _text(scope: Scope, part: ast.expr) -> str:
     """Return what a part of an f-string says; a run-time value stands for its type."""
     if not isinstance(part, ast.FormattedValue):
@@ -263,11 +278,7 @@ def evaluate_arguments(
     scope: Scope, node: ast.Call
 ) -> tuple[tuple[Operand, ...], dict[str, Operand]]:
     """Lower the arguments of a call, positional and by keyword."""
-    for argument in node.args:
-        if isinstance(argument, ast.Starred):
-            msg = "`*` in a call is not in the tile language; write the arguments out"
-            raise KernelSyntaxError(msg)
-    positional = tuple(evaluate(scope, argument) for argument in node.args)
+    positional = tuple(_elements(scope, node.args))
     keywords: dict[str, Operand] = {}
     for keyword in node.keywords:
         if keyword.arg is None:

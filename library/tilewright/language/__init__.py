@@ -57,6 +57,7 @@ from tilewright.language.math import (
 from tilewright.language.memory import load, store
 from tilewright.language.program import (
     cdiv,
+    next_power_of_2,
     num_programs,
     program_id,
     range,
@@ -206,6 +207,7 @@ __all__ = [
     "min",
     "minimum",
     "multiple_of",
+    "next_power_of_2",
     "num_programs",
     "pair_uniform_to_normal",
     "permute",

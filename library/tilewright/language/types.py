@@ -69,7 +69,14 @@ class _Arithmetic:
 
         numel: int
 
-        def to(self, dtype: DType, bitcast: bool = False) -> Tile: ...
+        def to(
+            self,
+            dtype: DType,
+            bitcast: bool = False,
+            fp_downcast_rounding: str | None = None,
+        ) -> Tile: ...
+        @property
+        def T(self) -> Tile: ...
         def item(self) -> Tile: ...
         def __getattr__(self, name: str) -> Callable[..., Tile]: ...
         def __getitem__(self, index: object) -> Tile: ...
@@ -116,7 +123,10 @@ class Tile(_Arithmetic):
       integer truncates and saturates, NaN gives 0; a cast to `tl.int1` is `!= 0`. Casts to 8-bit
       floats saturate: what is too large, infinities included, becomes the largest number (448 of
       `tl.float8e4nv`, 57344 of `tl.float8e5`); NaN stays NaN.
+    - `tile.to(dtype, fp_downcast_rounding="rtz")`: a float made narrower towards zero.
     - `tile.to(dtype, bitcast=True)`: the same bits as a dtype of equal width.
+    - `tile.T`: the last two axes swapped; `tile.sum(0)`, `tile.abs()`: every function of the
+      language whose first operand is called `x`.
     - `tile.dtype`, `tile.shape`, `tile.numel`: the element type, the extents and their product,
       known at compile time. The dtype of a pointer is that of what it points to.
     - `tile.item()`: the scalar that a tile of one element holds.

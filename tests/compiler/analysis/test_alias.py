@@ -70,3 +70,18 @@ def test_loads_and_stores_are_found_in_regions_and_calls() -> None:
 
 def test_written_arguments_are_in_signature_order() -> None:
     assert written_arguments(parse_module(TEXT)) == ("c", "d")
+
+
+def test_atomic_operations_read_and_most_write() -> None:
+    module = parse_module("""
+        signature (a:*i32, b:*i32, c:*i32, n:i32) general num_warps=4 num_stages=3
+        kernel @k(%a: ptr<i32>, %b: ptr<i32>, %c: ptr<i32>, %n: i32) {
+          %0 = atomic_load %a {sem = "relaxed", scope = "sys"} : i32
+          atomic_cas %c, %n, %0 {sem = "relaxed", scope = "gpu"}
+          atomic_rmw %b, %n {kind = "add", sem = "relaxed", scope = "gpu"}
+          return
+        }
+    """)
+    body, roots = module.kernel.body, pointer_roots(module)
+    assert arguments_of(module, body, READING, roots) == {"a", "b", "c"}
+    assert written_arguments(module) == ("b", "c")

@@ -196,3 +196,46 @@ def test_tiles_that_do_not_live_at_once_may_share_memory() -> None:
 def test_memory_and_tokens_that_are_not_plain_are_refused(body: str, complaint: str) -> None:
     with pytest.raises(InternalCompilerError, match=complaint):
         check(body, "attributes {shared_bytes = 1024}")
+
+
+ATOMIC_HEAD = """signature (x:*i32) general num_warps=4 num_stages=3
+attributes {{shared_bytes = {bytes}}}
+kernel @k(%x: ptr<i32>) {{
+  %one = constant {{value = 1}} : i32
+  %many = splat %x : tile<32xptr<i32>, {layout}>
+  %ones = splat %one : tile<32xi32, {other}>
+"""
+HOW = 'kind = "add", sem = "relaxed", scope = "gpu"'
+SPREAD = "#layout<32; r=; l=0,0,1,2,4; w=8,16>"
+
+
+@pytest.mark.parametrize(
+    ("operation", "complaint"),
+    [
+        ("%0 = atomic_rmw %x, %one {HOW} : i32", "needs 4 bytes of shared memory"),
+        ("%0 = atomic_rmw %x, %one {HOW, shared_offset = 128} : i32", "ends beyond"),
+        ("atomic_rmw %x, %one {HOW, shared_offset = 0}", "needs no shared memory"),
+        ("%0 = atomic_rmw %many, %ones {HOW} : tile<32xi32, L>", "needs 128 bytes of shared"),
+        ("atomic_rmw %many, %ones {HOW, shared_offset = 0}", "needs no shared memory"),
+        ("%0 = atomic_rmw %many, %ones {HOW, shared_offset = 0} : tile<32xi32, L>", None),
+        ("%0 = atomic_rmw %x, %one {HOW, shared_offset = 0} : i32", None),
+        ("atomic_rmw %many, %ones {HOW}", None),
+    ],
+)
+def test_what_tells_threads_of_a_result_has_its_place(
+    operation: str, complaint: str | None
+) -> None:
+    text = ATOMIC_HEAD.format(bytes=128, layout=ACROSS, other=ACROSS)
+    text += operation.replace("HOW", HOW).replace("L>", f"{ACROSS}>") + "\n  return\n}\n"
+    if complaint is None:
+        verify_scheduled(parse_module(text))
+        return
+    with pytest.raises(InternalCompilerError, match=complaint):
+        verify_scheduled(parse_module(text))
+
+
+def test_tiles_of_an_atomic_operation_have_one_layout() -> None:
+    text = ATOMIC_HEAD.format(bytes=0, layout=ACROSS, other=SPREAD)
+    text += f"  atomic_rmw %many, %ones {{{HOW}}}\n  return\n}}\n"
+    with pytest.raises(InternalCompilerError, match="tiles of one operation have one layout"):
+        verify_scheduled(parse_module(text))

@@ -170,7 +170,7 @@ def test_a_plain_number_of_a_module_is_named_with_its_path() -> None:
     [
         ("tl.store(x, wdth)", "width = 1", "name `wdth` is not defined; did you mean `width`?"),
         ("tl.store(x, qqqq)", "", "name `qqqq` is not defined"),
-        ("tl.stor(x, 1)", "", "module `tilewright.language` has no `stor`; did you mean `store` or `sort`?"),
+        ("tl.stire(x, 1)", "", "`tilewright.language` has no `stire`; did you mean `store`?"),
         ("print(x)", "", "`print` is a Python function that the tile language does not know"),
         ("tl.store(x, math.exp(x))", "import math", "`math.exp` is a Python function"),
         ("tl.store(x, tl)", "", "module `tl` is used as a value; name what you want of it"),
