@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import wrong_arrangements, wrong_atomics, wrong_windows
+from helpers import wrong_arrangements, wrong_atomics, wrong_reductions, wrong_windows
 from helpers.kernel_source import load_kernel, signature_of
 from helpers.wrong_programs import PROGRAMS, WrongProgram
 from tilewright.abi.signature import ConstexprValue
@@ -35,7 +35,13 @@ def _error_of(directory: Path, text: str) -> CompileError:
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")  # Python's own word on `n is 3`
 @pytest.mark.parametrize(
     "program",
-    [*PROGRAMS, *wrong_arrangements.PROGRAMS, *wrong_atomics.PROGRAMS, *wrong_windows.PROGRAMS],
+    [
+        *PROGRAMS,
+        *wrong_arrangements.PROGRAMS,
+        *wrong_atomics.PROGRAMS,
+        *wrong_reductions.PROGRAMS,
+        *wrong_windows.PROGRAMS,
+    ],
     ids=lambda program: program.name.replace(" ", "-"),
 )
 def test_wrong_program_is_told_in_the_users_terms(program: WrongProgram, tmp_path: Path) -> None:
