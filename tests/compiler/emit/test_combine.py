@@ -61,8 +61,8 @@ def test_running_sums_along_either_axis(
 ) -> None:
     x = _integers(shape)
     arrays = {"x": x, "out": np.zeros_like(x)}
-    options = {"M": shape[0], "N": shape[1], "AXIS": axis, "REVERSE": is_reversed}
-    left = run_every_way(SCAN, arrays, num_warps=num_warps, **options)
+    (m, n), warps = shape, num_warps
+    left = run_every_way(SCAN, arrays, num_warps=warps, M=m, N=n, AXIS=axis, REVERSE=is_reversed)
     np.testing.assert_array_equal(left["out"], _scanned(x, axis, is_reversed))
 
 

@@ -48,8 +48,8 @@ def test_gather_along_either_axis(
     x = _integers(shape, np.dtype(dtype))
     index = np.random.default_rng(1).integers(0, shape[axis], wanted).astype(np.int32)
     arrays = {"x": x, "index": index, "out": np.zeros(wanted, x.dtype)}
-    extents = {"M": shape[0], "N": shape[1], "R": wanted[0], "C": wanted[1]}
-    left = run_every_way(GATHER, arrays, num_warps=num_warps, AXIS=axis, **extents)
+    (m, n), (r, c) = shape, wanted
+    left = run_every_way(GATHER, arrays, num_warps=num_warps, M=m, N=n, R=r, C=c, AXIS=axis)
     np.testing.assert_array_equal(left["out"], np.take_along_axis(x, index, axis))
 
 
@@ -124,8 +124,10 @@ def test_sort(shape: tuple[int, int], axis: int, num_warps: int, is_descending: 
     x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
     x.ravel()[:2] = np.nan, -np.inf
     arrays = {"x": x, "out": np.zeros_like(x)}
-    options = {"M": shape[0], "N": shape[1], "DIM": axis, "DESCENDING": is_descending}
-    left = run_every_way(SORT, arrays, num_warps=num_warps, **options)
+    (m, n), warps = shape, num_warps
+    left = run_every_way(
+        SORT, arrays, num_warps=warps, M=m, N=n, DIM=axis, DESCENDING=is_descending
+    )
     expected = np.sort(x, axis)
     expected = np.flip(expected, axis) if is_descending else expected
     np.testing.assert_array_equal(left["out"], expected)
@@ -150,8 +152,8 @@ def k(x, out, low, N: tl.constexpr, K: tl.constexpr):
 
 def test_all_steps_of_a_sort_have_one_layout() -> None:
     x = np.zeros((1, 512), np.float32)
-    options = {"M": 1, "N": 512, "DIM": 1, "DESCENDING": False}
-    module = schedule_module(optimize(lower_text(SORT, {"x": x, "out": x}, **options)))
+    module = lower_text(SORT, {"x": x, "out": x}, M=1, N=512, DIM=1, DESCENDING=False)
+    module = schedule_module(optimize(module))
     operations = list(module.kernel.body.walk())
     flips = [operation for operation in operations if operation.name == "flip"]
     assert len(flips) == 9 * 10 // 2
