@@ -41,19 +41,6 @@ def _wrong(
 
 SYNTAX = (
     _wrong(
-        "break",
-        KernelSyntaxError,
-        ("`break` inside the `while` loop at line 3", "part of a `while`"),
-        "while n > 0:\n    break  # here",
-        "break",
-    ),
-    _wrong(
-        "break under an if",
-        KernelSyntaxError,
-        ("`break` inside the `for` loop at line 3",),
-        "for i in range(n):\n    if i > 3:\n        break  # here",
-    ),
-    _wrong(
         "assert", KernelSyntaxError, ("no `assert`", "tl.static_assert"), "assert n > 0  # here"
     ),
     _wrong("raise", KernelSyntaxError, ("no `raise`",), "raise ValueError  # here"),

@@ -8,7 +8,8 @@ has no effect and cannot fail, both are computed and combined.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from tilewright.abi.dtypes import int1
 from tilewright.errors import KernelSyntaxError, KernelTypeError, KernelValueError
@@ -140,13 +141,16 @@ def _bool_op(scope: Scope, is_and: bool, values: list[ast.expr]) -> Operand:
             # As in Python the result is the operand that decided, not its truth.
             left = evaluate(scope, node) if bool(condition.value) == is_and else left
         else:
-            left = _short_circuit(scope, is_and, condition, node, word)
+            left = short_circuit(scope, is_and, condition, partial(evaluate, scope, node), word)
     return left
 
 
-def _short_circuit(scope: Scope, is_and: bool, left: Value, node: ast.expr, word: str) -> Value:
-    with scope.nested(word, is_loop=False) as right, scope.at(node):
-        value = operators.truth(scope, evaluate(scope, node), word)
+def short_circuit(
+    scope: Scope, is_and: bool, left: Value, right_side: Callable[[], Operand], word: str
+) -> Value:
+    """Build `left and right` or `left or right`; the right side runs only if it decides."""
+    with scope.nested(word, is_loop=False) as right:
+        value = operators.truth(scope, right_side(), word)
     if is_speculatable(right.block):
         scope.builder.block.operations.extend(right.block.operations)
         return operators.elementwise(scope, "and" if is_and else "or", (left, value), int1, word)
