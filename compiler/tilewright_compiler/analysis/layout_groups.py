@@ -106,10 +106,10 @@ class AccessUse:
 class Group:
     """Values of one shape that share a layout, in program order.
 
-    `reductions` consume values of this group. `given` are operations with a result in it whose
-    layout is theirs to say: reductions, dots, and loads that are tied to another group. Both come
-    with weights. `operands` are moved or foreign values that this group wants, `users` what others
-    want of it, and `feeds` what dots want of it.
+    `reductions` consume values of this group, and `flips` turn them round. `given` are operations
+    with a result in it whose layout is theirs to say: reductions, dots, and loads that are tied to
+    another group. All come with weights. `operands` are moved or foreign values that this group
+    wants, `users` what others want of it, and `feeds` what dots want of it.
     """
 
     index: int
@@ -117,6 +117,7 @@ class Group:
     values: list[Value] = field(default_factory=list)
     accesses: list[AccessUse] = field(default_factory=list)
     reductions: list[tuple[Operation, int]] = field(default_factory=list)
+    flips: list[tuple[Operation, int]] = field(default_factory=list)
     given: list[tuple[Operation, int]] = field(default_factory=list)
     operands: list[Use] = field(default_factory=list)
     users: list[Use] = field(default_factory=list)
@@ -227,6 +228,7 @@ class _Collector:
         self._stores: list[tuple[Operation, int]] = []
         self._reduces: list[tuple[Operation, int]] = []
         self._lookups: list[Operation] = []
+        self._flips: list[tuple[Operation, int]] = []
         self._ties: list[tuple[Operation, Value, int]] = []  # accesses by anchored pointers
         self._dots: list[tuple[Operation, int]] = []
 
@@ -272,6 +274,9 @@ class _Collector:
                 self._dot(operation, weight)
             case "reduce" | "reduce_with" | "scan":
                 self._reduce(operation, weight)
+            case "flip":
+                self._compute(operation, weight)
+                self._flips.append((operation, weight))
             case "gather" | "histogram":
                 self._lookup(operation, weight)
             case _:
@@ -479,6 +484,8 @@ class _Collector:
                 result.group_of[origin[0]].reductions.append((operation, weight))
             if operation.results[0] in result.group_of and operation.name != "scan":
                 result.group_of[operation.results[0]].given.append((operation, weight))
+        for operation, weight in self._flips:
+            result.group_of[operation.result].flips.append((operation, weight))
         for operation, weight in self._dots:
             layouts = result.dots[operation]
             result.group_of[operation.result].given.append((operation, weight))

@@ -11,6 +11,7 @@ import pytest
 
 from helpers.emitted import run_scheduled
 from helpers.every_way import lower_text, run_every_way
+from tilewright_compiler.ir.types import TileType
 from tilewright_compiler.passes import optimize
 from tilewright_compiler.schedule.plan import schedule_module
 
@@ -265,9 +266,9 @@ def _barriers(text: str, arrays: dict[str, Array], **options: Any) -> int:
     [pytest.param(1, 0, id="one warp"), pytest.param(4, 1, id="four warps")],
 )
 def test_a_scan_has_one_barrier_and_none_within_a_warp(num_warps: int, expected: int) -> None:
-    x = _integers((1, 256))
+    x = _integers((1, 32 * num_warps))
     arrays = {"x": x, "out": np.zeros_like(x)}
-    count = _barriers(SCAN, arrays, num_warps=num_warps, M=1, N=256, AXIS=1, REVERSE=False)
+    count = _barriers(SCAN, arrays, num_warps=num_warps, M=1, N=x.size, AXIS=1, REVERSE=False)
     assert count == expected * 32 * num_warps
 
 
@@ -293,3 +294,18 @@ def k(x, out, N: tl.constexpr):
     left = run_every_way(text, {"x": x, "out": np.zeros(16 + 64 + 1, np.int32)}, N=64)
     expected = [*function(x, 1), *function(x, 0), function(x)]
     np.testing.assert_array_equal(left["out"], expected)
+
+
+def test_a_thread_scans_what_it_holds_of_a_long_tile() -> None:
+    x = _integers((1, 1024))
+    arrays = {"x": x, "out": np.zeros_like(x)}
+    module = lower_text(SCAN, arrays, M=1, N=1024, AXIS=1, REVERSE=False)
+    schedule = schedule_module(optimize(module))
+    (scan,) = (operation for operation in schedule.kernel.body.walk() if operation.name == "scan")
+    type_ = scan.results[0].type
+    assert isinstance(type_, TileType)
+    assert type_.layout is not None
+    assert type_.layout.register == (1, 2, 4)
+    run = run_scheduled(schedule, [array.copy() for array in arrays.values()])
+    shuffles = sum(count for name, count in run.executed.items() if name.startswith("shfl"))
+    assert shuffles == 5 * 128
