@@ -76,8 +76,10 @@ def attention(
     walks = [_walk(array, 2) for array in (query, key, value)]
     walks.append(_walk_bias(arrays.get("bias"), query, (*query.shape[:-1], keys)))
     walks.append(_walk(result, 2))
-    # What is absent is never read or written; any address will do.
-    walks.append(Operand(query, (0,) * (len(batch) + 2)) if sums is None else _walk(sums, 1))
+    if sums is None:  # never written, but of the dtype that every launch has
+        walks.append(Operand(output(None, (1,), query, float32), (0,) * (len(batch) + 2)))
+    else:
+        walks.append(_walk(sums, 1))
     numbers = (queries, keys, dim, heads // max(key.shape[-3], 1) if len(key.shape) > 2 else 1)
     options = (
         1 / math.sqrt(max(dim, 1)) if scale is None else float(scale),

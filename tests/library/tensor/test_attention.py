@@ -43,12 +43,15 @@ def expected_of(
 
 
 def close(found: HostArray, expected: HostArray, dtype: str) -> None:
-    """Compare at the rounding of weights and result to the dtype, relative to values of size 1."""
+    """Compare at the rounding of weights and result to the dtype, relative to values of size 1.
+
+    Of f32 at that of scores from three tf32 products, whose sums tensor cores cut off, not round.
+    """
     np.testing.assert_allclose(
         found.astype(np.float64),
         expected,
         rtol=2 * ROUNDOFF[dtype],
-        atol=6 * ROUNDOFF[dtype] + 2e-6,
+        atol=6 * ROUNDOFF[dtype] + 8e-6,
     )
 
 
