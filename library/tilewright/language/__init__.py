@@ -18,7 +18,7 @@ from tilewright.language.atomics import (
 from tilewright.language.autotune import autotune, heuristics
 from tilewright.language.block_pointers import advance, make_block_ptr
 from tilewright.language.choices import Config
-from tilewright.language.debug import debug_barrier, device_assert, static_print
+from tilewright.language.debug import debug_barrier, device_assert, device_print, static_print
 from tilewright.language.dot import dot
 from tilewright.language.hints import assume, max_constancy, max_contiguous, multiple_of
 from tilewright.language.indexing import gather, histogram
@@ -164,6 +164,7 @@ __all__ = [
     "cumsum",
     "debug_barrier",
     "device_assert",
+    "device_print",
     "div_rn",
     "dot",
     "erf",

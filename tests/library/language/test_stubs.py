@@ -32,7 +32,7 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "cat", "flip", "cast", "expm1", "log1p", "sqrt_rn", "div_rn", "umulhi", "softmax",
         "swizzle2d", "philox", "rand", "rand4x", "randn", "randn4x", "randint", "randint4x",
         "multiple_of", "max_contiguous", "max_constancy", "assume", "make_block_ptr", "advance",
-        "next_power_of_2", "debug_barrier", "device_assert", "static_print",
+        "next_power_of_2", "debug_barrier", "device_assert", "static_print", "device_print",
         "uint_to_uniform_float", "pair_uniform_to_normal", "inline_asm_elementwise",
         "argmax", "argmin", "reduce", "reduce_or", "xor_sum", "associative_scan", "cumsum",
         "cumprod", "sort", "topk", "bitonic_merge", "gather", "histogram",
