@@ -150,6 +150,31 @@ def k(x, out, low, N: tl.constexpr, K: tl.constexpr):
     np.testing.assert_array_equal(left["low"], order[:count])
 
 
+@pytest.mark.parametrize("dtype", ["int8", "float64"])
+def test_indices_are_those_of_a_stable_sort(dtype: str) -> None:
+    text = """
+@tl.kernel
+def k(x, out, at, top, place, N: tl.constexpr, K: tl.constexpr):
+    i, j = tl.arange(0, N), tl.arange(0, K)
+    tile = tl.load(x + i)
+    values, indices = tl.sort(tile, return_indices=True)
+    tl.store(out + i, values)
+    tl.store(at + i, indices)
+    values, indices = tl.topk(tile, K, return_indices=True)
+    tl.store(top + j, values)
+    tl.store(place + j, indices)
+"""
+    x = (_integers((128,)) % 9).astype(dtype)
+    arrays = {"x": x, "out": np.zeros_like(x), "at": np.zeros(128, np.int32)}
+    arrays |= {"top": np.zeros(16, x.dtype), "place": np.zeros(16, np.int32)}
+    left = run_every_way(text, arrays, N=128, K=16)
+    order, falling = np.argsort(x, stable=True), np.argsort(-x, stable=True)[:16]
+    np.testing.assert_array_equal(left["at"], order)
+    np.testing.assert_array_equal(left["out"], x[order])
+    np.testing.assert_array_equal(left["place"], falling)
+    np.testing.assert_array_equal(left["top"], x[falling])
+
+
 def test_all_steps_of_a_sort_have_one_layout() -> None:
     x = np.zeros((1, 512), np.float32)
     module = lower_text(SORT, {"x": x, "out": x}, M=1, N=512, DIM=1, DESCENDING=False)
