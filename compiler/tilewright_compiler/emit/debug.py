@@ -17,6 +17,7 @@ from tilewright_compiler.ir.types import element_dtype
 from tilewright_compiler.layout.linear import NUM_LANES
 
 _GENERIC = "!llvm.ptr"
+_FORMATS = {"float": "%f", "int": "%lld", "uint": "%llu"}
 _UNKNOWN = SourceLocation("?", 0, 0, 0, "?")
 
 
@@ -47,9 +48,7 @@ def _emit_print(emitter: KernelEmitter, operation: Operation) -> None:
     indices = ", ".join(["%lld"] * (count - 3))
     where = "pid (%lld, %lld, %lld)" + (f" idx ({indices})" if indices else "")
     digits: int = operation.attributes["digits"]
-    shown = (
-        f"0x%0{digits}llx" if digits else {"float": "%f", "int": "%lld", "uint": "%llu"}[dtype.kind]
-    )
+    shown = f"0x%0{digits}llx" if digits else _FORMATS[dtype.kind]
     prefix = operation.attributes["prefix"].replace("%", "%%")
     words = text.string(f"{where} {prefix} {shown}\n")
     with text.at_top():
