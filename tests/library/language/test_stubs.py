@@ -16,8 +16,8 @@ from tilewright.language import registry
 from tilewright.language.registry import BUILTINS, FUNCTIONS, is_builtin, is_function
 
 MODULES = (
-    "atomics", "block_pointers", "debug", "dot", "hints", "indexing", "inline_asm", "math", "memory",
-    "program", "random", "reduce", "scan", "shape", "sort",
+    "atomics", "block_pointers", "debug", "dot", "hints", "indexing", "inline_asm", "math",
+    "memory", "program", "random", "reduce", "scan", "shape", "sort",
 )  # fmt: skip
 
 
