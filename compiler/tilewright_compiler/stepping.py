@@ -129,7 +129,7 @@ class _Stepper:
         self._env: dict[Value, Any] = {}
         self._codes: dict[object, Kernel] = {kernel.fn.__code__: kernel}
         program = Program(module.signature, specialize)
-        self.scope = Scope(program, kernel, _Computing(self), active=())
+        self.scope = Scope(program, kernel, _Computing(self), active=(kernel,))
 
     def run(self, values: tuple[Any, ...]) -> None:
         """Call the kernel's function."""

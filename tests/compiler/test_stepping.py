@@ -222,12 +222,39 @@ def test_errors_name_the_line(line: str, error: type[Exception], says: str, tmp_
         assert f"{tmp_path / 'kernels.py'}:4" in str(caught.value)
 
 
-@pytest.mark.parametrize("vector", load_vectors("operators"), ids=str)
+@pytest.mark.parametrize(
+    "vector",
+    [v for name in ("operators", "reduce", "scan", "sort", "indexing") for v in load_vectors(name)],
+    ids=str,
+)
 def test_vectors_step(vector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from helpers import vectors
 
     monkeypatch.setattr(driver, "interpret_kernel", driver.step_kernel)
     assert not differences(vector, vectors.run_vector(vector, on_device=False))
+
+
+def test_a_function_that_reduces_is_no_step_but_computed(tmp_path: Path) -> None:
+    text = """
+        @tl.kernel
+        def after(a, b, c, d):
+            return a * c, b * c + d
+
+        @tl.kernel
+        def k(x, out):
+            i = tl.arange(0, 8)
+            a, b = tl.reduce((tl.load(x + i), i), 0, after)
+            tl.store(out, a)
+            tl.store(out + 1, b)
+    """
+    kernel = load_kernel(tmp_path, text)
+    left = []
+    for stepwise in (False, True):
+        out = np.zeros(2, np.int32)
+        _run(kernel, 1, {"x": np.arange(1, 9, dtype=np.int32), "out": out}, stepwise=stepwise)
+        left.append(out)
+    np.testing.assert_array_equal(left[0], left[1])
+    assert left[0][0] == 40320
 
 
 def test_values_have_no_hash() -> None:
