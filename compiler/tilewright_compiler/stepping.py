@@ -174,7 +174,7 @@ class _Stepper:
         if callable(found) and (is_function(found) or is_builtin(found)):
             name = getattr(found, "__name__", "")
             reference = FunctionReference(found, f"tl.{name}" if is_function(found) else name)
-            return lambda *args, **kwargs: self.call(reference, args, kwargs)
+            return _SteppedFunction(self, reference)
         return found
 
     def range(self, start: Any, end: Any = None, step: Any = 1, **_options: Any) -> Iterator[Any]:
@@ -227,6 +227,8 @@ class _Stepper:
                 return TupleOperand(tuple(map(self.unwrap, value)))
             case _SteppedKernel():
                 return KernelReference(value.kernel)
+            case _SteppedFunction():
+                return value.reference
             case slice():
                 return SliceAll()
             case constexpr():
@@ -338,6 +340,17 @@ class _SteppedKernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._stepper.function(self.kernel)(*args, **kwargs)
+
+
+class _SteppedFunction:
+    """A function of the language: called, it is computed; named alone, it is what reduces."""
+
+    def __init__(self, stepper: _Stepper, reference: FunctionReference) -> None:
+        self._stepper = stepper
+        self.reference = reference
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._stepper.call(self.reference, args, kwargs)
 
 
 class _SteppedModule:
