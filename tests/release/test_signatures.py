@@ -165,7 +165,7 @@ def test_each_configuration_of_a_tuned_kernel_is_an_entry(small: SmallCheckout) 
 
 def test_a_file_does_not_say_what_configurations_do(small: SmallCheckout) -> None:
     _with_configurations(small)
-    with pytest.raises(FormatError, match=r"name BLOCK, but .* besides those of its configurations"):
+    with pytest.raises(FormatError, match=r"name BLOCK, but .* of its configurations"):
         read_signatures(small.checkout)
     small.replace(_FILE, "{ BLOCK = 128 }", "{}")
     with pytest.raises(FormatError, match="num_warps is for the configurations"):
