@@ -309,3 +309,28 @@ def test_a_thread_scans_what_it_holds_of_a_long_tile() -> None:
     run = run_scheduled(schedule, [array.copy() for array in arrays.values()])
     shuffles = sum(count for name, count in run.executed.items() if name.startswith("shfl"))
     assert shuffles == 5 * 128
+
+
+def test_indices_alone_are_combined_looked_up_and_sorted() -> None:
+    text = """
+@tl.kernel
+def after(a, b, c, d):
+    return a * c, b * c + d
+
+@tl.kernel
+def k(out, N: tl.constexpr):
+    i = tl.arange(0, N)
+    a, b = tl.reduce((i, i + 1), 0, after)
+    c, d = tl.associative_scan((i, i ^ 1), 0, after, reverse=True)
+    total = a + b + c + d + tl.cumsum(i, 0) + tl.gather(i, i * 3, 0) + tl.histogram(i // 3, N)
+    total += tl.sort(i ^ 5) + tl.argmax(i & 6, 0) + tl.reduce(i[None, :], 0, tl.maximum)
+    tl.store(out + i, total + tl.reduce(i[:, None], 1, tl.minimum))
+"""
+    left = run_every_way(text, {"out": np.zeros(32, np.int32)}, num_warps=2, N=32)
+    i = np.arange(32)
+    pairs = np.stack([i, i + 1], axis=1), np.stack([i, i ^ 1], axis=1)
+    a, b = _composed(pairs[0], False)[-1]
+    c, d = _composed(pairs[1], True).T
+    total = a + b + c + d + np.cumsum(i) + i * 3 % 32 + np.bincount(i // 3, minlength=32)
+    total += np.sort(i ^ 5) + np.argmax(i & 6) + i + i
+    np.testing.assert_array_equal(left["out"], total.astype(np.int32))
