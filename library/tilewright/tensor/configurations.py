@@ -149,7 +149,7 @@ def matmul_configuration(
 ATTENTION_16: dict[int, DotConfiguration] = {
     16: DotConfiguration(64, 64, 16, 4, 3),
     32: DotConfiguration(64, 64, 32, 4, 3),
-    64: DotConfiguration(64, 64, 64, 4, 3),
+    64: DotConfiguration(64, 64, 64, 4, 2),
     128: DotConfiguration(128, 64, 128, 8, 2),
     256: DotConfiguration(64, 32, 256, 8, 2),
 }
