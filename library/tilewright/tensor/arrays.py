@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
+from numbers import Real
 from typing import Any, cast
 
 import numpy as np
@@ -37,6 +38,14 @@ def as_array(value: object, *, name: str) -> Array:
     if isinstance(value, np.ndarray | DeviceArray):
         return value
     return as_device_array(value, name=name)
+
+
+def as_number(value: object, *, name: str) -> float:
+    """Return a number as a float; raises ArgumentError for what is none."""
+    if isinstance(value, Real | np.number | np.bool_):
+        return float(value)
+    msg = f"{name} is of {type(value).__name__}; a number is needed"
+    raise ArgumentError(msg)
 
 
 def dtype_of(array: Array) -> DType:
@@ -93,24 +102,26 @@ def check_same_side(arrays: dict[str, Array]) -> None:
         raise ArgumentError(msg)
 
 
-def output(out: object | None, shape: Shape, like: Array, dtype: DType | None = None) -> Array:
+def output(
+    out: object | None, shape: Shape, like: Array, dtype: DType | None = None, *, name: str = "out"
+) -> Array:
     """Return `out` after checking it, or a new array on the side of `like`.
 
-    Its dtype is that of `like`, or `dtype`. Raises ArgumentError when the shape, dtype or side of
-    `out` is another.
+    Its dtype is that of `like`, or `dtype`. Raises ArgumentError, which calls it `name`, when the
+    shape, dtype or side of `out` is another.
     """
     expected = dtype or dtype_of(like)
     if out is not None:
-        array = as_array(out, name="out")
+        array = as_array(out, name=name)
         if array.shape != shape:
-            msg = f"out has shape {array.shape}, the result has {shape}"
+            msg = f"{name} has shape {array.shape}, the result has {shape}"
             raise ArgumentError(msg)
         if dtype is None:
-            check_same_dtype({"out": array, "input": like})
+            check_same_dtype({name: array, "input": like})
         elif dtype_of(array) != dtype:
-            msg = f"out has dtype {dtype_of(array)}, the result has {dtype}"
+            msg = f"{name} has dtype {dtype_of(array)}, the result has {dtype}"
             raise ArgumentError(msg)
-        check_same_side({"out": array, "input": like})
+        check_same_side({name: array, "input": like})
         return array
     if isinstance(like, DeviceArray):
         return empty(shape, expected, device=like.device)
@@ -178,7 +189,7 @@ def is_fast(kernel: Kernel, pointers: tuple[Array, ...], integers: tuple[int, ..
 
 def are_aligned(arrays: Iterable[Array]) -> bool:
     """Return whether every array begins at an address that the fast form needs."""
-    return all(_address(array) % DIVISOR == 0 for array in arrays)
+    return all(address_of(array) % DIVISOR == 0 for array in arrays)
 
 
 @lru_cache(maxsize=4096)
@@ -191,7 +202,3 @@ def fits_fast(kernel: Kernel, pointers: int, integers: tuple[int, ...]) -> bool:
         else abs(value) <= INT31_MAX and not (name in kernel.rule.divisible and value % DIVISOR)
         for name, value in zip(names, integers, strict=True)
     )
-
-
-def _address(array: Array) -> int:
-    return array.address if isinstance(array, DeviceArray) else array.ctypes.data

@@ -207,6 +207,8 @@ def test_layer_norm_parameters_must_fit() -> None:
         rows.layer_norm(x, np.zeros((4,), np.float32))
     with pytest.raises(ArgumentError, match="one dtype"):
         rows.layer_norm(x, np.zeros((8,), np.float16))
+    with pytest.raises(ArgumentError, match="eps is of str; a number is needed"):
+        rows.layer_norm(x, eps="a")  # type: ignore[arg-type]  # what is tested
 
 
 def test_configurations_grow_and_end_where_looping_starts() -> None:
