@@ -59,10 +59,8 @@ ELEMENTWISE_WIDE = Configuration(1, 1024, 4)
 ELEMENTWISE_TALL = Configuration(32, 32, 4)
 
 
-def rows_configuration(
-    columns: int, table: tuple[Configuration, ...] = ROWS
-) -> Configuration | None:
-    """Return the one-pass configuration for rows of that width, None when they must be looped."""
+def rows_configuration(columns: int, table: tuple[Configuration, ...]) -> Configuration | None:
+    """Return the first of a table that holds rows of that width, None when none does."""
     for configuration in table:
         if columns <= configuration.block_n:
             return configuration
