@@ -45,7 +45,7 @@ class Config:
         return isinstance(other, Config) and self._fields() == other._fields()
 
     def __hash__(self) -> int:
-        return hash((tuple(self.kwargs.items()), self.num_warps, self.num_stages))
+        return hash((frozenset(self.kwargs.items()), self.num_warps, self.num_stages))
 
     def __repr__(self) -> str:
         return (

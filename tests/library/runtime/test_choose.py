@@ -98,9 +98,16 @@ def test_configuration_that_is_gone_is_not_taken() -> None:
     assert choose.choose(fewer, {"x": np.zeros(1, np.int64), "n": 1000}) == CONFIGS[0]
 
 
-def test_damaged_table_is_no_table(tmp_path: Path) -> None:
+def test_equal_configurations_are_found_by_hash() -> None:
+    one, other = tl.Config({"M": 1, "N": 2}), tl.Config({"N": 2, "M": 1})
+    assert one == other
+    assert len({one, other, tl.Config({"M": 1, "N": 2}, num_warps=8)}) == 2
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 0}'])
+def test_damaged_table_is_no_table(tmp_path: Path, text: str) -> None:
     (tmp_path / "tuned").mkdir()
-    (tmp_path / "tuned" / f"{record.digest}.json").write_text("{")
+    (tmp_path / "tuned" / f"{record.digest}.json").write_text(text)
     assert _launched(1000)[0] == 64
 
 
