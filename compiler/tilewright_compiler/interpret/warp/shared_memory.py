@@ -22,9 +22,11 @@ from tilewright_compiler.interpret.warp.traces import (
     NOBODY,
     SEVERAL,
     Access,
+    Accesses,
     Trace,
     access_text,
     placed,
+    race_text,
     thread_text,
 )
 from tilewright_compiler.ir.core import Operation
@@ -63,8 +65,7 @@ class SharedMemory:
         self._flight = np.full(size, -1)
         self._flight_thread = np.full(size, NOBODY)
         self._epoch = 0
-        self._accesses: list[Access] = []
-        self._numbers: dict[tuple[Operation, int], int] = {}
+        self._accesses = Accesses()
         self._allocations: dict[Operation, int] = {}
 
     def meet(self) -> None:
@@ -74,7 +75,7 @@ class SharedMemory:
     def read(self, starts: Array, threads: Array, size_bytes: int, *, access: Access) -> Array:
         """Return the bytes of elements at `starts`, [..., size_bytes]; threads likewise [...]."""
         units, by = self._spread(starts, threads, size_bytes, access)
-        number, epoch = self._number(access), self._epoch
+        number, epoch = self._accesses.number(access), self._epoch
         self._refuse_in_flight(units, by, access)
         racing = self._wrote.others(units, by, epoch)
         if racing.any():
@@ -98,7 +99,7 @@ class SharedMemory:
         """
         units, by = self._spread(starts, threads, values.shape[-1], access)
         new = np.ascontiguousarray(values).view(self._units.dtype).ravel()
-        number = self._number(access)
+        number = self._accesses.number(access)
         self._refuse_in_flight(units, by, access)
         replica = (self._wrote.access[units] == number) & (self._wrote.epoch[units] == self._epoch)
         racing = self._wrote.others(units, by, self._epoch) & ~replica
@@ -122,7 +123,7 @@ class SharedMemory:
         """
         size_bytes = values.dtype.itemsize
         units, by = self._spread(starts, threads, size_bytes, access)
-        number = self._number(access)
+        number = self._accesses.number(access)
         self._refuse_in_flight(units, by, access)
         own = (self._wrote.access[units] == number) & (self._wrote.epoch[units] == self._epoch)
         racing = self._wrote.others(units, by, self._epoch) & ~own
@@ -156,7 +157,7 @@ class SharedMemory:
         if racing.any():
             self._race(units, by, racing, access, self._wrote)
         self._refuse_readers(units, by, access)
-        self._flight[units], self._flight_thread[units] = self._number(access), by
+        self._flight[units], self._flight_thread[units] = self._accesses.number(access), by
         if np.unique(units).size != units.size:
             self._fail(units, by, np.ones(units.shape, np.bool_), access, "copies to a place twice")
         return Copy(units, by, fetch, end, access)
@@ -169,7 +170,9 @@ class SharedMemory:
         """Make delivered bytes visible to the threads that sent them."""
         copy.end()
         self._flight[copy.units] = -1
-        self._wrote.record(copy.units, copy.threads, self._epoch, self._number(copy.access))
+        self._wrote.record(
+            copy.units, copy.threads, self._epoch, self._accesses.number(copy.access)
+        )
         self._owner[copy.units] = self._allocation(copy.access)
 
     def _spread(
@@ -191,13 +194,6 @@ class SharedMemory:
             what = f"reaches beyond the {self._units.nbytes} bytes of shared memory"
             self._fail(units, threads_of_units, outside, access, what)
         return units, threads_of_units
-
-    def _number(self, access: Access) -> int:
-        key = access.operation, access.turn
-        if key not in self._numbers:
-            self._numbers[key] = len(self._accesses)
-            self._accesses.append(access)
-        return self._numbers[key]
 
     def _allocation(self, access: Access) -> int:
         return self._allocations.setdefault(access.allocation, len(self._allocations))
@@ -233,8 +229,7 @@ class SharedMemory:
         first = units[int(racing.argmax())]
         other = self._accesses[int(trace.access[first])]
         verb = "write" if trace is self._wrote else "read"
-        thread = thread_text(int(trace.thread[first]))
-        what = f"races with the {verb} of {access_text(other)} by {thread}: no barrier between them"
+        what = race_text(verb, other, int(trace.thread[first]))
         self._fail(units, threads, racing, access, what, other)
 
     def _fail(
