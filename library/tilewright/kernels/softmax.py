@@ -27,8 +27,8 @@ from tilewright.kernels.rows import (
 
 # The maximum is taken off before the factor: a large product would round away what matters.
 LOG2_E = tl.constexpr(1.4426950408889634)
-# Its product with the factor is finite.
-LARGE = tl.constexpr(1e38)
+# Below it the rounding error of its product with the factor is at most 1, and cancels.
+LARGE = tl.constexpr(1e7)
 # Finite, so that the difference of two running maxima is never inf - inf.
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 
