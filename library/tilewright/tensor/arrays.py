@@ -23,6 +23,7 @@ from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 Array = np.ndarray[Any, np.dtype[Any]] | DeviceArray
 
 GRID_HEIGHT = 65535  # the highest grid that CUDA allows along axes 1 and 2
+_MOST_BYTES = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +36,46 @@ class Operand:
 
 def as_array(value: object, *, name: str) -> Array:
     """Return a NumPy array or our view of a device array; raises ArgumentError for the rest."""
-    if isinstance(value, np.ndarray | DeviceArray):
+    if isinstance(value, DeviceArray):
         return value
+    if isinstance(value, np.ndarray):
+        _check_is_walkable(value, name)
+        return value
+    if not any(hasattr(value, way) for way in ("__cuda_array_interface__", "__dlpack__")):
+        msg = (
+            f"{name} is of {type(value).__name__}; an array is needed: NumPy's, or a device array: "
+            "Tilewright's, or one with __cuda_array_interface__ or DLPack"
+        )
+        raise ArgumentError(msg)
     return as_device_array(value, name=name)
+
+
+def _check_is_walkable(array: np.ndarray[Any, np.dtype[Any]], name: str) -> None:
+    """Raise ArgumentError unless an address, elements and strides in elements say it all."""
+    from_numpy(array.dtype)
+    if isinstance(array, np.ma.MaskedArray):
+        msg = f"{name} is a masked array, whose mask would not count; pass {name}.filled(...)"
+        raise ArgumentError(msg)
+    if any(
+        stride % array.itemsize
+        for extent, stride in zip(array.shape, array.strides, strict=True)
+        if extent > 1
+    ):
+        msg = (
+            f"{name} has strides of {array.strides} bytes, which are not all multiples of its "
+            f"elements' {array.itemsize}; pass a copy"
+        )
+        raise ArgumentError(msg)
 
 
 def as_number(value: object, *, name: str) -> float:
     """Return a number as a float; raises ArgumentError for what is none."""
-    if isinstance(value, Real | np.number | np.bool_):
-        return float(value)
+    if isinstance(value, Real | np.integer | np.floating | np.bool_):
+        try:
+            return float(value)
+        except OverflowError:
+            msg = f"{name} is larger than any float"
+            raise ArgumentError(msg) from None
     msg = f"{name} is of {type(value).__name__}; a number is needed"
     raise ArgumentError(msg)
 
@@ -123,6 +155,9 @@ def output(
             raise ArgumentError(msg)
         check_same_side({name: array, "input": like})
         return array
+    if prod(shape) * expected.size_bytes > _MOST_BYTES:
+        msg = f"a result of shape {shape} has more bytes than can be addressed"
+        raise ArgumentError(msg)
     if isinstance(like, DeviceArray):
         return empty(shape, expected, device=like.device)
     return np.empty(shape, dtype=to_numpy(expected))
