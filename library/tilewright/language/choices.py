@@ -37,6 +37,9 @@ class Config:
         if num_ctas != 1:
             msg = f"num_ctas of tl.Config is 1, got {num_ctas}: a program is one thread block"
             raise KernelTypeError(msg)
+        if not isinstance(kwargs, Mapping):
+            msg = f"kwargs of tl.Config is a dict from parameters to values, got {kwargs!r}"
+            raise KernelTypeError(msg)
         self.kwargs: Mapping[str, ConstexprValue] = MappingProxyType(dict(kwargs))
         self.num_warps = num_warps
         self.num_stages = num_stages

@@ -155,6 +155,10 @@ def test_kernel_without_configurations_is_not_tuned() -> None:
         ),
         (lambda: tl.heuristics({"ODD": len})(record), "no parameter `ODD`"),
         (lambda: tl.Config({}, num_ctas=2), "num_ctas of tl.Config is 1"),
+        (lambda: tl.Config(["BLOCK"]), "kwargs of tl.Config is a dict"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda: tl.autotune([64], ["n"]), "each a tl.Config, got 64"),  # type: ignore[list-item]  # wrong on purpose
+        (lambda: tl.autotune(CONFIGS, "n"), r"a list of parameters, got 'n'; write \['n'\]"),
+        (lambda: tl.heuristics({"EVEN": True})(record), "`EVEN` is a function"),  # type: ignore[dict-item]  # wrong on purpose
         (lambda: tl.heuristics({})(len), "goes above @tl.kernel"),  # type: ignore[arg-type]  # wrong on purpose
         (
             lambda: tl.autotune(CONFIGS, ["n"], prune_configs_by={"perf_model": list}),
