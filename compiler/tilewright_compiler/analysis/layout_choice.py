@@ -20,15 +20,14 @@ from math import prod
 
 from tilewright_compiler.analysis.access_cost import Access, coalesced_layouts
 from tilewright_compiler.analysis.axis_info import AxisInfo
+from tilewright_compiler.analysis.group_values import group_values
 from tilewright_compiler.analysis.layout_groups import (
     AccessUse,
     Group,
     LayoutGroups,
-    backward,
-    forward,
-    group_values,
     leading_operand,
 )
+from tilewright_compiler.analysis.moves import backward, forward
 from tilewright_compiler.ir.core import Module, Operation, Value
 from tilewright_compiler.ir.types import TileType, element_bytes, shape_of
 from tilewright_compiler.layout.blocked import blocked
