@@ -28,6 +28,7 @@ from tilewright_compiler.analysis.layout_groups import (
     leading_operand,
 )
 from tilewright_compiler.analysis.moves import backward, forward
+from tilewright_compiler.capabilities import BASELINE_SHARED_BYTES
 from tilewright_compiler.ir.core import Module, Operation, Value
 from tilewright_compiler.ir.types import TileType, element_bytes, shape_of
 from tilewright_compiler.layout.blocked import blocked
@@ -43,6 +44,9 @@ from tilewright_compiler.layout.flip import plan_flip
 from tilewright_compiler.layout.linear import LANE_BITS, LinearLayout
 from tilewright_compiler.layout.ordered import is_ordered, plan_ordered_reduction, plan_scan
 from tilewright_compiler.layout.reduce import plan_reduce
+
+# What a conversion costs that no shared memory is large enough for: more than any other choice.
+_IMPOSSIBLE = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ def _plan_cost(plan: Conversion, size_bytes: int) -> int:
             return 0
         case ShuffleExchange():
             return plan.cost * max(1, size_bytes // 4)
+        case _ if plan.scratch_bytes > BASELINE_SHARED_BYTES:
+            return _IMPOSSIBLE
         case _:
             return plan.cost + BARRIER_COST
 
