@@ -34,7 +34,7 @@ from tilewright.tensor.attention import attention
 from tilewright.tensor.configurations import DotConfiguration
 from tilewright.tensor.convolution import convolution
 from tilewright.tensor.matmul import matmul
-from tilewright_compiler.interpret.traffic import Traffic, shared_traffic
+from tilewright_compiler.interpret.traffic import shared_traffic
 from tilewright_release.checkout import Checkout
 from tilewright_release.signatures import read_signatures
 from tilewright_release.stage_cache import StageCache
@@ -243,7 +243,7 @@ def test_schedule_is_proven(case: Case, store: StageCache, monkeypatch: pytest.M
         conflicts = [
             f"{traffic.operation.name} {traffic.access}"
             for traffic in shared_traffic(schedule)
-            if traffic.loops and traffic.access.ways > _ways_allowed(traffic)
+            if traffic.loops and traffic.access.ways > 1
         ]
         assert not conflicts, "bank conflicts in a loop"
 
@@ -264,9 +264,3 @@ def test_what_the_library_launches_is_bundled(monkeypatch: pytest.MonkeyPatch) -
                 if (launch.kernel.qualified_name, str(launch.signature)) not in bundled
             ]
     assert not missing
-
-
-def _ways_allowed(traffic: Traffic) -> int:
-    # An exchange may take a conflict on one side for wider accesses on the other: its plan is the
-    # one with the fewest instructions and passes together. Operands of products have none.
-    return 2 if traffic.operation.name in ("convert_layout", "reduce") else 1
