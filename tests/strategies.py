@@ -102,6 +102,7 @@ class _Generator:
         builder = Builder(block)
         steps = ["constant", "source", "splat", "shape", "binary", "binary", "binary"]
         steps += ["unary", "compare", "select", "cast", "cast", "reduce", "pointer"]
+        steps += ["combine", "look_up"]
         if self.accesses:
             steps += ["load", "load", "store", "store"]
         if depth:
@@ -253,6 +254,38 @@ class _Generator:
         kind = self.draw(st.sampled_from(["sum", "max", "min"]))
         type_ = TileType(rest, element) if rest else element
         self.add(builder.value("reduce", (value,), type_, axis=axis, kind=kind))
+
+    def _combine(self, builder: Builder) -> None:
+        """Add a scan or a reduction by a function whose order of application does not show."""
+        value = self.pick(scalars=False)
+        if value is None or element_dtype(value.type).bits == 1:
+            return
+        element, shape = element_type(value.type), shape_of(value.type)
+        axis = self.draw(st.integers(0, len(shape) - 1))
+        region = Block((Value(element), Value(element)))
+        names = ["max", "min"] if element.dtype.is_float else ["max", "add", "mul", "xor"]
+        name = self.draw(st.sampled_from(names))
+        inner = Builder(region)
+        inner.create("yield", [inner.value(name, region.arguments, element)])
+        if self.draw(st.booleans()):
+            reverse = self.draw(st.booleans())
+            created = builder.create(
+                "scan", (value,), (value.type,), (region,), axis=axis, reverse=reverse
+            )
+        else:
+            rest = shape[:axis] + shape[axis + 1 :]
+            type_ = TileType(rest, element) if rest else element
+            created = builder.create("reduce_with", (value,), (type_,), (region,), axis=axis)
+        self.add(created.result)
+
+    def _look_up(self, builder: Builder) -> None:
+        """Add a gather of a tile's elements at indices along its only axis."""
+        source, index = self.pick(scalars=False), self.pick(scalars=False)
+        if source is None or index is None or element_dtype(index.type).kind not in ("int", "uint"):
+            return
+        if len(shape_of(source.type)) == len(shape_of(index.type)) == 1:
+            type_ = TileType(shape_of(index.type), element_type(source.type))
+            self.add(builder.value("gather", (source, index), type_, axis=0))
 
     def address(self, builder: Builder, base: Value, *, bounded: bool) -> Value:
         """Return a pointer, or a tile of them, that stays in its region if `bounded`.

@@ -120,7 +120,8 @@ def _additions() -> tuple[dict[str, Contender], dict[str, Loop]]:
     else:
         calls["cuda.core"] = cuda_core_vecadd.launcher(cubin, entry, threads, x, y, out)
     loop = driver_loop.looper(loaded.function, threads, x, y, out)
-    for name, call in {**calls, "driver": lambda: loop(1)}.items():
+    checked: dict[str, Contender] = {**calls, "driver": lambda: loop(1)}
+    for name, call in checked.items():
         out.fill_(torch.nan)
         call()
         if not torch.equal(out, x + y):

@@ -16,6 +16,7 @@ from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.errors import ArgumentError, InternalCompilerError, TilewrightError
 from tilewright.language.kernel import Kernel
+from tilewright_compiler import stepping
 from tilewright_compiler.backend.ptxas import disassemble
 from tilewright_compiler.capabilities import BASELINE, OWN_TEXTS, TARGETS
 from tilewright_compiler.frontend.lower import lower_kernel
@@ -63,6 +64,20 @@ def interpret_kernel(
     """
     with _border(kernel, signature):
         tile.run(_tile_module(kernel, signature), grid=grid, arguments=arguments)
+
+
+def step_kernel(
+    kernel: Kernel,
+    signature: KernelSignature,
+    *,
+    grid: tuple[int, int, int],
+    arguments: Mapping[str, tile.Argument],
+) -> None:
+    """Run a kernel on NumPy arrays, in place, as the Python function it is: a debugger may step.
+
+    Raises as `interpret_kernel` does, and whatever Python raises in the kernel.
+    """
+    stepping.step_kernel(kernel, signature, grid=grid, arguments=arguments)
 
 
 def build_key(source_key: str, target: Target | None, options: CompileOptions = DEFAULT) -> str:

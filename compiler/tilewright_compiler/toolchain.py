@@ -50,14 +50,9 @@ class Toolchain:
     ptxas: Path
     libdevice: Path
 
-    @property
-    def id(self) -> str:
-        """The text that names this toolchain in build keys and the manifest."""
-        return toolchain_id()
-
 
 def toolchain_id() -> str:
-    """Return the id of the pinned toolchain; needs no tool installed."""
+    """Return the id of the pinned toolchain, for build keys and the manifest; needs no tool."""
     return "+".join(f"{name}-{version}" for name, version in PINNED.items())
 
 

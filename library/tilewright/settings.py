@@ -27,6 +27,11 @@ def _switch(name: str, text: str) -> bool:
     return text == "on"
 
 
+def _switch_or_digit(name: str, text: str) -> bool:
+    """Take 1 and 0 too, which those who debugged Triton's kernels have in their fingers."""
+    return _switch(name, {"1": "on", "0": "off"}.get(text, text))
+
+
 def _traces(name: str, text: str) -> frozenset[str]:
     if text == "off":
         return frozenset()
@@ -103,10 +108,11 @@ class Settings:
     )
     interpret: bool = field(
         metadata=_declaration(
-            _switch,
+            _switch_or_digit,
             default="off",
-            allowed="on, off",
-            meaning="whether every launch runs in the interpreter on the CPU",
+            allowed="on, off, 1, 0",
+            meaning="whether every launch runs on the CPU as the Python function it is, so that a "
+            "debugger can step through the kernel",
         )
     )
     force_ptx: bool = field(default=False)

@@ -2,9 +2,10 @@
 
 A file under `prebuilt/signatures/` names kernels, the dtypes and parameter types of each, and the
 configurations; an entry comes from every combination of dtypes, configuration and specialization,
-and of the values of each constexpr that has a list of them. The kernel itself is imported and held
-against the file, so that a signature which could never be launched is an error here and not a hole
-in the wheel.
+and of the values of each constexpr that has a list of them. A kernel with `tl.autotune` brings its
+own configurations: the file names the constexprs that these leave open. The kernel itself is
+imported and held against the file, so that a signature which could never be launched is an error
+here and not a hole in the wheel.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tilewright.abi.signature import (
     declared,
 )
 from tilewright.errors import FormatError, UsageError
+from tilewright.language.choices import Config
 from tilewright.language.kernel import Kernel
 from tilewright_release.checkout import Checkout
 from tilewright_release.table import Table, read_table
@@ -199,16 +201,23 @@ def _read_config(
     unsupported: dict[str, str],
 ) -> Iterator[DeclaredEntry]:
     constexprs = table.choices("constexprs")
-    expected = {p.name for p in kernel.parameters if p.is_constexpr}
+    configs = kernel.choices.configs
+    chosen_names = {name for config in configs for name in config.kwargs}
+    expected = {p.name for p in kernel.parameters if p.is_constexpr} - chosen_names
     if set(constexprs) != expected:
         table.fail(
             "constexprs",
             f"name {', '.join(sorted(constexprs)) or 'nothing'}, but the constexpr parameters of "
-            f"{reference} are {', '.join(sorted(expected)) or 'none'}",
+            f"{reference} are {', '.join(sorted(expected)) or 'none'}"
+            + (" besides those of its configurations" if configs else ""),
         )
+    for name in ("num_warps", "num_stages"):
+        if configs and name in table.names():
+            table.fail(name, f"is for the configurations of {reference} to say (tl.autotune)")
     num_warps, num_stages = table.integer("num_warps", 4), table.integer("num_stages", 3)
     if num_warps not in (1, 2, 4, 8, 16, 32):
         table.fail("num_warps", f"is {num_warps}; a program has 1, 2, 4, 8, 16 or 32 warps")
+    variants = configs or (Config({}, num_warps, num_stages),)
     specializations = table.texts("specializations", SPECIALIZATIONS)
     if not specializations:
         table.fail(
@@ -219,11 +228,11 @@ def _read_config(
             table.fail("specializations", f"has {specialization!r}; known are fast and general")
     reasons = tuple(sorted({**unsupported, **_reasons(table)}.items()))
     table.finish()
-    for chosen, values in itertools.product(
-        itertools.product(*letters.values()), itertools.product(*constexprs.values())
+    for chosen, values, variant in itertools.product(
+        itertools.product(*letters.values()), itertools.product(*constexprs.values()), variants
     ):
         dtypes = {letter: BY_NAME[name] for letter, name in zip(letters, chosen, strict=True)}
-        constants = dict(zip(constexprs, values, strict=True))
+        constants = {**dict(zip(constexprs, values, strict=True)), **variant.kwargs}
         declaration: dict[str, DType | tuple[DType] | Constexpr] = {}
         for parameter in kernel.parameters:
             if parameter.is_constexpr:
@@ -236,8 +245,8 @@ def _read_config(
                 declaration,
                 rule=kernel.rule,
                 specialization=cast(Specialization, specialization),
-                num_warps=num_warps,
-                num_stages=num_stages,
+                num_warps=variant.num_warps,
+                num_stages=variant.num_stages,
             )
             yield DeclaredEntry(family, reference, kernel, signature, reasons)
 

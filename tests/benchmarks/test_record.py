@@ -19,7 +19,7 @@ _RESULTS = Path(record.__file__).parent / "results"
 _FILES = sorted(_RESULTS.glob("*/*.json"))
 _BASELINES = {
     *("copy", "cublas", "cudnn", "torch.flash", "torch.scaled_mm", "torch.eager"),
-    *("torch.compile", "torch.compile+graphs", "triton", "cuda.core", "cuda.bindings"),
+    *("torch.compile", "torch.compile+graphs", "triton", "cuda.core", "cuda.bindings", "driver"),
     "cuequivariance",
 }
 _ROWS = [

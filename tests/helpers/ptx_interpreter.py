@@ -439,7 +439,7 @@ class Machine:
         for memory, rows, where, chosen in self._places(instruction, threads, address, size):
             mine, is_reversed = [value[chosen] for value in values], self.order == "descending"
             if memory.ndim == 2:  # that of each CTA behind the other
-                where = rows * memory.shape[1] + where
+                where = rows * memory.shape[-1] + where
                 memory = memory.reshape(-1)
             old[chosen] = ptx_atomics.in_turn(instruction, memory, where, mine, reverse=is_reversed)
             self.stored_bytes += size * len(where)

@@ -19,6 +19,7 @@ I32 = ScalarType(int32)
 _KINDS = (
     *("binary", "unary", "reduce", "widen", "turn", "loop", "while", "if"),
     *("gather", "walk", "index", "flatten", "dot", "flip", "pair"),
+    *("combine", "look_up"),
 )
 
 
@@ -104,6 +105,25 @@ class TileProgram:
         shape = shape_of(value.type)
         result = TileType(shape[:axis] + shape[axis + 1 :], F32)
         return self.build.value("reduce", (value,), result, axis=axis, kind=kind)
+
+    def combine(self, value: Value, axis: int, name: str, *, reverse: bool | None) -> Value:
+        """Return a scan of a tile, or without a direction a reduction by a function of two."""
+        region = Block((Value(F32), Value(F32)))
+        inner = Builder(region)
+        inner.create("yield", [inner.value(name, region.arguments, F32)])
+        if reverse is not None:
+            return self.build.create(
+                "scan", (value,), (value.type,), (region,), axis=axis, reverse=reverse
+            ).result
+        shape = shape_of(value.type)
+        result = TileType(shape[:axis] + shape[axis + 1 :], F32)
+        return self.build.create("reduce_with", (value,), (result,), (region,), axis=axis).result
+
+    def look_up(self, source: Value, index: Value, axis: int) -> Value:
+        """Return elements of `source` along an axis, at indices made of the other's values."""
+        places = self.build.value("cast", (index,), TileType(shape_of(index.type), I32))
+        type_ = TileType(shape_of(index.type), F32)
+        return self.build.value("gather", (source, places), type_, axis=axis)
 
     def expand(self, value: Value, axis: int) -> Value:
         assert isinstance(value.type, TileType)
@@ -267,6 +287,17 @@ def programs(draw: st.DrawFn) -> Module:
             case "index":
                 place = program.offsets((m, n), (draw(st.integers(0, 3)), 1))
                 pool.append(program.build.value("cast", (place,), TileType((m, n), F32)))
+            case "combine":
+                axis, reverse = draw(st.integers(0, len(shape) - 1)), draw(st.booleans())
+                is_scan = len(shape) == 1 or draw(st.booleans())
+                name = draw(st.sampled_from(["add", "max"]))
+                pool.append(
+                    program.combine(first, axis, name, reverse=reverse if is_scan else None)
+                )
+            case "look_up":
+                second = pick(shape)
+                assert second is not None
+                pool.append(program.look_up(first, second, draw(st.integers(0, len(shape) - 1))))
             case "flip":
                 pool.append(program.flip(first, draw(st.integers(0, len(shape) - 1))))
             case "pair":

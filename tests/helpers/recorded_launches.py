@@ -52,6 +52,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> lis
         *,
         grid: tuple[int, int, int],
         arguments: Mapping[str, Any],
+        stepwise: bool,  # noqa: ARG001  # nothing runs
     ) -> None:
         launches.append(RecordedLaunch(kernel, signature, Launch(grid, arguments)))
 

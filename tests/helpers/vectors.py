@@ -72,18 +72,23 @@ def run_vector(vector: Vector, *, on_device: bool) -> tuple[Array, ...]:
     """Return what the kernel of a vector gives, interpreted or on the GPU."""
     from tilewright.runtime.memory import from_numpy
 
-    inputs = [array if array.ndim else array[()] for array in map(_padded, vector.inputs.values())]
-    outputs = [_poisoned(result) for result in vector.results]
-    arrays: list[Any] = [*inputs, *outputs]
+    kernel, inputs, outputs = kernel_and_arrays(vector)
+    arrays: list[Any] = [*(array if array.ndim else array[()] for array in inputs), *outputs]
     if on_device:
         arrays = [from_numpy(a) if isinstance(a, np.ndarray) else a for a in arrays]
-    _kernel(vector)[1](*arrays, **vector.constants)
+    kernel[1](*arrays, **vector.constants)
     found = arrays[len(inputs) :]
     given = [array.numpy() for array in found] if on_device else found
     return tuple(
         np.asarray(array)[: result.size].reshape(result.shape)
         for array, result in zip(given, vector.results, strict=True)
     )
+
+
+def kernel_and_arrays(vector: Vector) -> tuple[Kernel, list[Array], list[Array]]:
+    """Return the kernel of a vector with its inputs (scalars have no axes) and poisoned outputs."""
+    inputs = [_padded(array) for array in vector.inputs.values()]
+    return _kernel(vector), inputs, [_poisoned(result) for result in vector.results]
 
 
 def differences(vector: Vector, found: tuple[Array, ...]) -> list[str]:

@@ -79,9 +79,27 @@ class _Run:
                     if not going:
                         return passed
                     operands = self._region(after, passed)
+            case "scan" | "reduce_with":
+                return (self._combined(operation, operands[0]),)
             case "store":
                 return ()
         return (self._result(operation, operands),)
+
+    def _combined(self, operation: Operation, source: Array) -> Array:
+        """Run the region on one element after the other along the axis, which is a right order."""
+        axis, is_reversed = operation.attributes["axis"], operation.attributes.get("reverse", False)
+        lines = np.moveaxis(np.flip(source, axis) if is_reversed else source, axis, -1)
+        result = lines.copy()
+        for line in np.ndindex(lines.shape[:-1]):
+            for index in range(1, lines.shape[-1]):
+                pair = result[line][index - 1], lines[line][index]
+                (result[line][index],) = self._region(
+                    operation.regions[0], list(map(np.array, pair))
+                )
+        if operation.name == "reduce_with":
+            return result[..., -1]
+        scanned = np.moveaxis(result, -1, axis)
+        return np.flip(scanned, axis) if is_reversed else scanned
 
     def _result(self, operation: Operation, operands: list[Array]) -> Array:
         type_, attributes = operation.result.type, operation.attributes
@@ -123,6 +141,10 @@ class _Run:
             case "reduce":
                 extreme: Array = _REDUCTIONS[attributes["kind"]](operands[0], attributes["axis"])
                 return extreme
+            case "gather":
+                source, index = operands
+                places = index.astype(np.int64) % source.shape[attributes["axis"]]
+                return np.take_along_axis(source, places, attributes["axis"])
             case "load":
                 return np.zeros(shape, to_numpy(dtype))
             case name if name in BINARY:

@@ -41,19 +41,6 @@ def _wrong(
 
 SYNTAX = (
     _wrong(
-        "break",
-        KernelSyntaxError,
-        ("`break` inside the `while` loop at line 3", "part of a `while`"),
-        "while n > 0:\n    break  # here",
-        "break",
-    ),
-    _wrong(
-        "break under an if",
-        KernelSyntaxError,
-        ("`break` inside the `for` loop at line 3",),
-        "for i in range(n):\n    if i > 3:\n        break  # here",
-    ),
-    _wrong(
         "assert", KernelSyntaxError, ("no `assert`", "tl.static_assert"), "assert n > 0  # here"
     ),
     _wrong("raise", KernelSyntaxError, ("no `raise`",), "raise ValueError  # here"),
@@ -91,10 +78,11 @@ SYNTAX = (
     ),
     _wrong("walrus", KernelSyntaxError, ("`:=`",), "if (a := n) > 0:  # here\n    pass"),
     _wrong(
-        "star argument",
+        "star target",
         KernelSyntaxError,
-        ("`*` unpacking",),
-        "a = tl.zeros(*(B, tl.float32))  # here",
+        ("no `*` in a target",),
+        "a, *b = (1, 2, 3)  # here",
+        "*b",
     ),
     _wrong(
         "star star argument", KernelSyntaxError, ("`**`",), "a = tl.arange(0, **(1, 2))  # here"
@@ -373,6 +361,13 @@ TYPES = (
         KernelTypeError,
         ("64 elements", "[8, 16]", "128"),
         "a = tl.reshape(tl.arange(0, 64), (8, 16))  # here",
+    ),
+    _wrong(
+        "star argument",
+        KernelTypeError,
+        ("`*` takes a tuple apart", "i64 scalar"),
+        "a = tl.zeros(*n)  # here",
+        "*n",
     ),
     _wrong("unpacking", KernelTypeError, ("2 names", "tuple"), "a, b = (1, 2, 3)  # here"),
     _wrong(

@@ -164,6 +164,18 @@ HINTS_AND_CHECKS = (
         "tl.device_assert(x)  # here",
     ),
     _wrong(
+        "print of nothing",
+        KernelTypeError,
+        ("tl.device_print takes values after the prefix", "tl.static_print"),
+        "tl.device_print('here')  # here",
+    ),
+    _wrong(
+        "print of a pointer",
+        KernelTypeError,
+        ("tl.device_print prints numbers", "pointer to f32"),
+        "tl.device_print('x', x)  # here",
+    ),
+    _wrong(
         "message that is no text",
         KernelTypeError,
         ("`message` of tl.device_assert is a string", "constexpr 3"),

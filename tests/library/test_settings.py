@@ -143,3 +143,8 @@ def _code(path: Path) -> str:
 def test_cuda_can_force_ptx(text: str, is_forced: bool) -> None:
     assert read_settings({"CUDA_FORCE_PTX_JIT": text}).force_ptx is is_forced
     assert not read_settings({}).force_ptx
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1", True), ("on", True), ("0", False)])
+def test_interpreting_is_asked_for_by_word_or_digit(text: str, expected: bool) -> None:
+    assert read_settings({"TILEWRIGHT_INTERPRET": text}).interpret is expected

@@ -131,3 +131,42 @@ def test_configurations_that_could_not_be_launched_are_refused(
     file.write_text(text)
     with pytest.raises(FormatError, match=message):
         read_signatures(small.checkout)
+
+
+def _with_configurations(small: SmallCheckout) -> None:
+    """Let a launch choose the block of `double`."""
+    configs = "[tl.Config({'BLOCK': 64}, num_warps=2), tl.Config({'BLOCK': 256}, 8, 4)]"
+    source = (small.root / "kernels.py").read_text()
+    place = source.index("@tl.kernel")
+    (small.root / "kernels.py").write_text(
+        f"{source[:place]}@tl.autotune(configs={configs}, key=['n'])\n{source[place:]}"
+    )
+
+
+def test_each_configuration_of_a_tuned_kernel_is_an_entry(small: SmallCheckout) -> None:
+    _with_configurations(small)
+    small.replace(_FILE, "{ BLOCK = 128 }", "{}")
+    small.replace(_FILE, "num_warps = 1", "")
+    signatures = [
+        entry.signature
+        for entry in read_signatures(small.checkout)
+        if entry.kernel.name == "double"
+    ]
+    assert len(signatures) == 2 * 4
+    chosen = {
+        (s.constexprs["BLOCK"], s.num_warps, s.num_stages, s.specialization) for s in signatures
+    }
+    assert chosen == {
+        (block, warps, stages, specialization)
+        for block, warps, stages in ((64, 2, 3), (256, 8, 4))
+        for specialization in ("fast", "general")
+    }
+
+
+def test_a_file_does_not_say_what_configurations_do(small: SmallCheckout) -> None:
+    _with_configurations(small)
+    with pytest.raises(FormatError, match=r"name BLOCK, but .* of its configurations"):
+        read_signatures(small.checkout)
+    small.replace(_FILE, "{ BLOCK = 128 }", "{}")
+    with pytest.raises(FormatError, match="num_warps is for the configurations"):
+        read_signatures(small.checkout)

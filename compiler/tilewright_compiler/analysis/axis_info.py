@@ -20,9 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tilewright.abi.signature import DIVISOR, Parameter, Pointer, Scalar
-from tilewright_compiler.analysis import axis_rules
-from tilewright_compiler.analysis.axis_rules import AxisInfo
+from tilewright_compiler.analysis import axis_facts
+from tilewright_compiler.analysis.axis_facts import AxisInfo
+from tilewright_compiler.analysis.axis_rules import transfer
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
+from tilewright_compiler.ir.ops import combine
 
 __all__ = ["AxisAnalysis", "AxisInfo", "analyze"]
 
@@ -52,7 +54,7 @@ def analyze(module: Module) -> AxisAnalysis:
             for argument, (_, parameter) in zip(arguments, module.signature.runtime, strict=True):
                 facts[argument] = _seed(argument, parameter)
         else:  # any caller may pass anything
-            facts.update((argument, axis_rules.nothing(argument.type)) for argument in arguments)
+            facts.update((argument, axis_facts.nothing(argument.type)) for argument in arguments)
         _Walk(facts).block(function.body)
     return AxisAnalysis(facts)
 
@@ -60,11 +62,11 @@ def analyze(module: Module) -> AxisAnalysis:
 def _seed(argument: Value, parameter: Parameter) -> AxisInfo:
     match parameter:
         case Pointer(aligned=True) | Scalar(divisible=True):
-            return axis_rules.scalar(divisibility=DIVISOR)
+            return axis_facts.scalar(divisibility=DIVISOR)
         case Scalar(unit=True):
-            return axis_rules.constant(1, argument.type)
+            return axis_facts.constant(1, argument.type)
         case _:
-            return axis_rules.nothing(argument.type)
+            return axis_facts.nothing(argument.type)
 
 
 class _Walk:
@@ -90,17 +92,22 @@ class _Walk:
                     self.block(region)
             case "if":
                 branches = [self.block(region) for region in operation.regions]
-                self._set(operation.results, map(axis_rules.join, *branches))
+                self._set(operation.results, map(axis_facts.join, *branches))
+            case name if name in combine.NAMES:
+                (region,) = operation.regions
+                for value in (*region.arguments, *operation.results):
+                    self._facts[value] = axis_facts.nothing(value.type)
+                self.block(region)
             case _:
                 operands = self._of(operation.operands)
                 for result in operation.results:
-                    self._facts[result] = axis_rules.transfer(operation, result.type, operands)
+                    self._facts[result] = transfer(operation, result.type, operands)
 
     def _for(self, operation: Operation) -> None:
         (body,) = operation.regions
         lower, _, step, *initial = self._of(operation.operands)
         induction = body.arguments[0]
-        self._facts[induction] = axis_rules.induction(lower, step)
+        self._facts[induction] = axis_facts.induction(lower, step)
         carried = self._fixpoint(initial, body.arguments[1:], lambda: self.block(body))
         self._set(operation.results, carried)
 
@@ -126,7 +133,7 @@ class _Walk:
         carried = tuple(initial)
         while True:
             self._set(arguments, carried)
-            weakened = tuple(map(axis_rules.join, carried, iterate()))
+            weakened = tuple(map(axis_facts.join, carried, iterate()))
             if weakened == carried:
                 return carried
             carried = weakened

@@ -8,9 +8,18 @@ longer group.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.abi.dtypes import DType
+from tilewright_compiler.analysis.axis_facts import (
+    MAX_DIVISOR,
+    AxisInfo,
+    axis_extents,
+    constant,
+    nothing,
+    num_axes,
+    power_divisor,
+)
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.evaluate import Constant, evaluate
 from tilewright_compiler.ir.ops.math import UNARY
@@ -22,85 +31,7 @@ from tilewright_compiler.ir.types import (
     shape_of,
 )
 
-# Zero is a multiple of everything; claims stop here so that they stay small numbers.
-MAX_DIVISOR = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class AxisInfo:
-    """The claims of a value, one number an axis; `constant` is the one integer all elements are."""
-
-    contiguity: tuple[int, ...]
-    divisibility: tuple[int, ...]
-    constancy: tuple[int, ...]
-    constant: int | None = None
-
-    @property
-    def divisor(self) -> int:
-        """What divides every element: an axis without runs makes its claim about all of them."""
-        pairs = zip(self.contiguity, self.divisibility, strict=True)
-        return max((divisor for contiguity, divisor in pairs if contiguity == 1), default=1)
-
-    def group_divisor(self, axis: int, group: int, *, unit: int = 1) -> int:
-        """Return what divides the elements at multiples of `group` along `axis`.
-
-        `unit` is how far a run advances an element: 1, or for a pointer the element's bytes.
-        """
-        start = self.divisibility[axis]
-        known = start if group >= self.contiguity[axis] else min(start, group * unit)
-        return max(known, self.divisor)
-
-    def straight_run(self, axis: int, dtype: DType) -> int:
-        """Return the longest group along `axis` that is a run without a wrap.
-
-        A run that starts at a multiple of its length does not cross one, unless it is longer than
-        half the numbers that there are.
-        """
-        return min(self.contiguity[axis], self.divisibility[axis], 1 << (dtype.bits - 1))
-
-
 Rule = Callable[[Operation, Type, Sequence[AxisInfo]], AxisInfo]
-
-
-def nothing(type_: Type) -> AxisInfo:
-    """Return the claims that hold of anything."""
-    ones = (1,) * _rank(type_)
-    return AxisInfo(ones, ones, ones)
-
-
-def scalar(*, divisibility: int) -> AxisInfo:
-    """Return the claims of a scalar that is a multiple of `divisibility`."""
-    return AxisInfo((1,), (divisibility,), (1,))
-
-
-def constant(value: int, type_: Type) -> AxisInfo:
-    """Return the claims of a value whose elements all are `value`."""
-    rank = _rank(type_)
-    return AxisInfo((1,) * rank, (power_divisor(value),) * rank, _extents(type_), int(value))
-
-
-def power_divisor(value: int) -> int:
-    """Return the largest power of two that divides `value`, at most MAX_DIVISOR."""
-    return min(value & -value, MAX_DIVISOR) if value else MAX_DIVISOR
-
-
-def join(left: AxisInfo, right: AxisInfo) -> AxisInfo:
-    """Return what holds of both."""
-    contiguity = tuple(map(min, left.contiguity, right.contiguity))
-    return AxisInfo(
-        contiguity,
-        tuple(
-            min(left.group_divisor(axis, group), right.group_divisor(axis, group))
-            for axis, group in enumerate(contiguity)
-        ),
-        tuple(map(min, left.constancy, right.constancy)),
-        left.constant if left.constant == right.constant else None,
-    )
-
-
-def induction(lower: AxisInfo, step: AxisInfo) -> AxisInfo:
-    """Return the claims of a loop's induction value."""
-    return scalar(divisibility=min(lower.divisor, step.divisor))
 
 
 def transfer(operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
@@ -127,13 +58,13 @@ def _known(operation: Operation, operands: Sequence[AxisInfo]) -> int | None:
 
 
 def _arange(operation: Operation, type_: Type, _operands: Sequence[AxisInfo]) -> AxisInfo:
-    (extent,) = _extents(type_)
+    (extent,) = axis_extents(type_)
     return AxisInfo((extent,), (power_divisor(operation.attributes["start"]),), (1,))
 
 
 def _splat(_operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
-    rank = _rank(type_)
-    return AxisInfo((1,) * rank, (operands[0].divisor,) * rank, _extents(type_))
+    rank = num_axes(type_)
+    return AxisInfo((1,) * rank, (operands[0].divisor,) * rank, axis_extents(type_))
 
 
 def _expand_dims(operation: Operation, _type: Type, operands: Sequence[AxisInfo]) -> AxisInfo:
@@ -201,7 +132,7 @@ def _add(_operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> Ax
             min(left.contiguity[axis], right.constancy[axis]),
             min(left.constancy[axis], right.contiguity[axis]),
         )
-        for axis in range(_rank(type_))
+        for axis in range(num_axes(type_))
     )
     return _sum(left, right, groups)
 
@@ -259,7 +190,7 @@ def _rem(_operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> Ax
         return _everywhere(type_, min(left.divisor, right.divisor), constancy)
     groups = tuple(
         min(left.straight_run(axis, dtype), right.constancy[axis], right.divisor)
-        for axis in range(_rank(type_))
+        for axis in range(num_axes(type_))
     )
     return AxisInfo(groups, _low_divisors(left, groups, right.divisor), constancy)
 
@@ -326,7 +257,7 @@ def _cmp(operation: Operation, type_: Type, operands: Sequence[AxisInfo]) -> Axi
             bound.constancy[axis],
             bound.group_divisor(axis, bound.constancy[axis]),
         )
-        for axis in range(_rank(type_))
+        for axis in range(num_axes(type_))
     )
     return _everywhere(type_, 1, tuple(map(max, constancy, groups)))
 
@@ -379,7 +310,7 @@ def _multiple_of(operation: Operation, type_: Type, operands: Sequence[AxisInfo]
     info, axis = operands[0], operation.attributes["axis"]
     promised: int = operation.attributes["divisor"]
     group, element = info.contiguity[axis], element_type(type_)
-    if group < _extents(type_)[axis]:
+    if group < axis_extents(type_)[axis]:
         # Nobody knows which groups begin a run; within one they are so far apart.
         unit = element.dtype.size_bytes if isinstance(element, PointerType) else 1
         promised = min(promised, group * unit)
@@ -413,7 +344,7 @@ def _keeps_divisor(_operation: Operation, type_: Type, operands: Sequence[AxisIn
 
 def _everywhere(type_: Type, divisor: int, constancy: tuple[int, ...]) -> AxisInfo:
     """Return claims of a value without runs whose every element is a multiple of `divisor`."""
-    rank = _rank(type_)
+    rank = num_axes(type_)
     return AxisInfo((1,) * rank, (min(divisor, MAX_DIVISOR),) * rank, constancy)
 
 
@@ -440,14 +371,6 @@ def _widened(info: AxisInfo, source: DType) -> AxisInfo:
     groups = tuple(info.straight_run(axis, source) for axis in range(len(info.contiguity)))
     divisibility = tuple(info.group_divisor(axis, group) for axis, group in enumerate(groups))
     return AxisInfo(groups, divisibility, info.constancy)
-
-
-def _rank(type_: Type) -> int:
-    return len(_extents(type_))
-
-
-def _extents(type_: Type) -> tuple[int, ...]:
-    return shape_of(type_) or (1,)
 
 
 _ARRANGING = ("splat", "expand_dims", "broadcast", "reshape", "transpose", "convert_layout")

@@ -16,31 +16,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 from tilewright_compiler.analysis.access_cost import Access, coalesced_layouts
 from tilewright_compiler.analysis.axis_info import AxisInfo
+from tilewright_compiler.analysis.group_values import group_values
 from tilewright_compiler.analysis.layout_groups import (
     AccessUse,
     Group,
     LayoutGroups,
-    backward,
-    forward,
-    group_values,
     leading_operand,
 )
+from tilewright_compiler.analysis.moves import backward, forward
+from tilewright_compiler.capabilities import BASELINE_SHARED_BYTES
 from tilewright_compiler.ir.core import Module, Operation, Value
 from tilewright_compiler.ir.types import TileType, element_bytes, shape_of
 from tilewright_compiler.layout.blocked import blocked
 from tilewright_compiler.layout.convert import (
     BARRIER_COST,
+    Conversion,
     Identity,
     RegisterMove,
     ShuffleExchange,
     plan_conversion,
 )
-from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.layout.flip import plan_flip
+from tilewright_compiler.layout.linear import LANE_BITS, LinearLayout
 from tilewright_compiler.layout.ordered import is_ordered, plan_ordered_reduction, plan_scan
 from tilewright_compiler.layout.reduce import plan_reduce
+
+# What a conversion costs that no shared memory is large enough for: more than any other choice.
+_IMPOSSIBLE = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +70,17 @@ def choose_layouts(module: Module, axis_info: Mapping[Value, AxisInfo]) -> Layou
 
 def conversion_cost(source: LinearLayout, target: LinearLayout, *, size_bytes: int) -> int:
     """Return instructions and passes of one warp to convert, the barrier included."""
-    plan = plan_conversion(source, target, size_bytes=size_bytes)
+    return _plan_cost(plan_conversion(source, target, size_bytes=size_bytes), size_bytes)
+
+
+def _plan_cost(plan: Conversion, size_bytes: int) -> int:
     match plan:
         case Identity() | RegisterMove():
             return 0
         case ShuffleExchange():
             return plan.cost * max(1, size_bytes // 4)
+        case _ if plan.scratch_bytes > BASELINE_SHARED_BYTES:
+            return _IMPOSSIBLE
         case _:
             return plan.cost + BARRIER_COST
 
@@ -127,7 +138,26 @@ class _Chooser:
             natural = self._natural(operand.operand)
             if natural is not None:
                 yield natural
+        # What follows each other in registers is scanned and sorted without asking other threads.
+        for operation, _ in group.reductions:
+            if operation.name == "scan":
+                yield self._in_registers(group.shape, operation.attributes["axis"])
+        if group.flips:
+            flat = (group.size,)
+            yield self._in_registers(flat, 0).reshape(group.shape)
         yield from self._default(group.shape)
+
+    def _in_registers(self, shape: tuple[int, ...], axis: int) -> LinearLayout:
+        """Return a layout with as many neighbours along the axis in a thread as it has elements."""
+        vector = max(1, prod(shape) // (self._num_warps << LANE_BITS))
+        others = tuple(other for other in reversed(range(len(shape))) if other != axis)
+        return blocked(
+            shape,
+            (axis, *others),
+            vector=min(vector, shape[axis]),
+            num_warps=self._num_warps,
+            warp_order=(*others, axis),
+        )
 
     def _preferred(self, access: Access) -> tuple[LinearLayout, ...]:
         return access.preferred_layouts(num_warps=self._num_warps)
@@ -148,6 +178,10 @@ class _Chooser:
         for operation, weight in group.reductions:
             _, chain = self._origin(leading_operand(operation, self._groups))
             total += weight * self._reduce_cost(operation, forward(chain, layout))
+        for operation, weight in group.flips:
+            size = element_bytes(operation.result.type)
+            plan = plan_flip(layout, operation.attributes["axis"], size_bytes=size)
+            total += weight * _plan_cost(plan, size)
         for operation, weight in group.given:
             given = self._given(operation)
             if given is not None and not (operation.name == "load" and group.is_streamed):

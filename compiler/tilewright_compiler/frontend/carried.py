@@ -87,6 +87,7 @@ class Carried:
                     arguments.append(Value(leaf.type, name))
                     if isinstance(leaf.initial, Constant) and leaf.changes < _MAX_TYPE_CHANGES:
                         scope.program.guesses[arguments[-1]] = leaf.initial
+                    scope.program.derive(arguments[-1], (leaf.initial,))
         return tuple(arguments)
 
     def retype(self, retype: Retype, arguments: Sequence[Value]) -> None:
@@ -177,12 +178,20 @@ class Carried:
         return pairs
 
 
-def carried_variables(scope: Scope, body: Sequence[ast.stmt], loop_variable: str | None) -> Carried:
-    """Return the variables that have a value here and that a statement of the body assigns."""
+def carried_variables(
+    scope: Scope,
+    body: Sequence[ast.stmt],
+    loop_variable: str | None,
+    hidden: Sequence[str] = (),
+) -> Carried:
+    """Return the variables that have a value here and that a statement of the body assigns.
+
+    `hidden` are those of the loop itself, which no statement names.
+    """
     entries: dict[str, Variable] = {}
     leaves: dict[str, list[Leaf | None]] = {}
     certain = set(assigned_names(body, under_if=False))
-    for name in assigned_names(body):
+    for name in (*assigned_names(body), *hidden):
         variable = scope.variables.get(name)
         if variable is None or isinstance(variable.operand, Undefined) or name == loop_variable:
             continue

@@ -2,12 +2,13 @@
 
 Structured control flow has no jumps. So where a branch of an `if` may leave early, what would have
 run after the `if` is lowered inside each branch that gets there, up to the place where all ways
-meet again: the end of the function for `return`, of the loop for `break`, of the iteration for
-`continue`. In the usual form, `if done: return`, the rest is lowered once, in the other branch.
+meet again: the end of the function for `return`, of the iteration for `continue` and `break`. In
+the usual form, `if done: return`, the rest is lowered once, in the other branch. A `break` sets a
+flag besides, by which its loop decides behind the iteration whether to go on.
 
 `Scope.pending` says what comes after the statement that is being lowered, innermost last. Each
-entry is a `Rest`; an `iteration` is a place that `continue` goes to, and the `loop` below it does
-the iterations that are left.
+entry is a `Rest`; an `iteration` is a place that `continue` goes to, with the name of its loop's
+flag.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Literal
 
 from tilewright.errors import KernelSyntaxError, KernelTypeError
 from tilewright_compiler.frontend.joins import merge_expressions, merge_variables
-from tilewright_compiler.frontend.operands import NONE
+from tilewright_compiler.frontend.operands import NONE, Constant
 from tilewright_compiler.frontend.scope import Branch, Scope
 from tilewright_compiler.ir.core import Value
 
@@ -54,22 +55,27 @@ def branch(
     bodies: tuple[Callable[[], None], Callable[[], None]],
     description: str,
 ) -> None:
-    """Build an `if` whose branches may leave early, with all that follows up to where they meet."""
-    farthest = _farthest(scope, escapes)
-    target = _meeting_depth(scope, farthest)
+    """Build an `if` whose branches may leave early, with all that follows up to where they meet.
+
+    Without escapes it is a plain `if`.
+    """
+    returns = "return" in escapes or (bool(escapes) and _rest_returns(scope))
+    depth = len(scope.pending)
+    if escapes:
+        depth = 0 if returns else _innermost_iteration(scope) + 1
     branches: list[Branch] = []
     results = []
     for body in bodies:
         with scope.nested(description, is_loop=False) as lowered:
             body()
-            _continue_to(scope, target)
+            _continue_to(scope, depth)
             results.append(NONE if scope.result is None else scope.result)
             scope.result = None
         branches.append(lowered)
     then, otherwise = branches
-    if farthest != "return":
+    if not returns:
         merge_variables(scope, condition, then, otherwise)
-        scope.leaving = farthest
+        scope.leaving = bool(escapes)
         return
     scope.result = merge_expressions(
         scope, condition, (then.block, results[0]), (otherwise.block, results[1]), _differing
@@ -78,63 +84,35 @@ def branch(
 
 def leave(scope: Scope, word: Literal["break", "continue"]) -> None:
     """Lower a `break` or `continue`: what follows it in its iteration is not lowered."""
-    depth = _innermost(scope, "iteration")
-    if depth is None:
-        msg = f"`{word}` stands outside any loop"
-        raise KernelSyntaxError(msg)
-    is_static = depth > 0 and scope.pending[depth - 1].kind == "loop"
-    if word == "break" and not is_static:
-        msg = (
-            f"`break` inside {scope.enclosing[-1]}, which runs on the device: make the condition "
-            "part of a `while`, or put the remaining work under an `if`"
-        )
-        raise KernelSyntaxError(msg)
-    scope.leaving = word
+    if word == "break":
+        scope.assign(scope.pending[_innermost_iteration(scope)].flag, Constant(True))
+    scope.leaving = True
 
 
-def _farthest(scope: Scope, escapes: frozenset[Escape]) -> Escape:
-    """Return the farthest of these ways out and of those in what the branches go on with."""
-    found = set(escapes)
-    if "return" not in found:
-        depth = _innermost(scope, "iteration")
-        assert depth is not None, "Python refuses `break` and `continue` outside loops"
-        for rest in scope.pending[depth + 1 :]:
-            found |= escapes_of(rest.statements)
-        if "break" in found and depth > 0:
-            # The branch that stays goes on with the loop's remaining iterations.
-            found |= escapes_of(scope.pending[depth - 1].statements) & {"return"}
-    return "return" if "return" in found else "break" if "break" in found else "continue"
+def _rest_returns(scope: Scope) -> bool:
+    """Return whether what the branches go on with in this iteration may return."""
+    rest = scope.pending[_innermost_iteration(scope) + 1 :]
+    return any("return" in escapes_of(later.statements) for later in rest)
 
 
-def _meeting_depth(scope: Scope, farthest: Escape) -> int:
-    """Return how many entries of `pending` remain where the branches meet."""
-    depth = _innermost(scope, "loop" if farthest == "break" else "iteration")
-    if farthest == "return" or depth is None:
-        return 0
-    return depth if farthest == "break" else depth + 1
+def _innermost_iteration(scope: Scope) -> int:
+    depths = [depth for depth, rest in enumerate(scope.pending) if rest.kind == "iteration"]
+    assert depths, "Python refuses `break` and `continue` outside loops"
+    return depths[-1]
 
 
-def _innermost(scope: Scope, kind: str) -> int | None:
-    depths = [depth for depth, rest in enumerate(scope.pending) if rest.kind == kind]
-    return depths[-1] if depths else None
-
-
-def _continue_to(scope: Scope, target: int) -> None:
-    """Lower what comes next until `target` entries of `pending` remain, or a `return`."""
-    while scope.result is None and len(scope.pending) > target:
-        if scope.leaving is not None:
-            kind = "loop" if scope.leaving == "break" else "iteration"
-            depth = _innermost(scope, kind)
-            assert depth is not None, "`leave` found the loop"
-            scope.pending = scope.pending[: depth + (kind == "iteration")]
-            scope.leaving = None
+def _continue_to(scope: Scope, depth: int) -> None:
+    """Lower what comes next until `depth` entries of `pending` remain, or a `return`."""
+    while scope.result is None and (scope.leaving or len(scope.pending) > depth):
+        if scope.leaving:
+            scope.pending = scope.pending[: _innermost_iteration(scope) + 1]
+            scope.leaving = False
             continue
         *remaining, rest = scope.pending
         scope.pending = tuple(remaining)
         if rest.execute is not None:
             _count_copy(scope)
             rest.execute()
-    scope.leaving = None
 
 
 def _count_copy(scope: Scope) -> None:

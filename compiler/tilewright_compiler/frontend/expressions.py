@@ -8,6 +8,8 @@ has no effect and cannot fail, both are computed and combined.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from tilewright.abi.dtypes import int1
 from tilewright.errors import KernelSyntaxError, KernelTypeError, KernelValueError
@@ -67,7 +69,7 @@ def _evaluate(scope: Scope, node: ast.expr) -> Operand:
         case ast.Name(id=name):
             return _name(scope, name)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
-            return TupleOperand(tuple(evaluate(scope, element) for element in elements))
+            return TupleOperand(tuple(_elements(scope, elements)))
         case ast.BinOp():
             return _binary_chain(scope, node)
         case ast.UnaryOp(op=op, operand=operand):
@@ -139,13 +141,16 @@ def _bool_op(scope: Scope, is_and: bool, values: list[ast.expr]) -> Operand:
             # As in Python the result is the operand that decided, not its truth.
             left = evaluate(scope, node) if bool(condition.value) == is_and else left
         else:
-            left = _short_circuit(scope, is_and, condition, node, word)
+            left = short_circuit(scope, is_and, condition, partial(evaluate, scope, node), word)
     return left
 
 
-def _short_circuit(scope: Scope, is_and: bool, left: Value, node: ast.expr, word: str) -> Value:
-    with scope.nested(word, is_loop=False) as right, scope.at(node):
-        value = operators.truth(scope, evaluate(scope, node), word)
+def short_circuit(
+    scope: Scope, is_and: bool, left: Value, right_side: Callable[[], Operand], word: str
+) -> Value:
+    """Build `left and right` or `left or right`; the right side runs only if it decides."""
+    with scope.nested(word, is_loop=False) as right:
+        value = operators.truth(scope, right_side(), word)
     if is_speculatable(right.block):
         scope.builder.block.operations.extend(right.block.operations)
         return operators.elementwise(scope, "and" if is_and else "or", (left, value), int1, word)
@@ -219,6 +224,20 @@ def _differing(left: str, right: str, remedy: str) -> KernelTypeError:
     return KernelTypeError(msg)
 
 
+def _elements(scope: Scope, nodes: list[ast.expr]) -> Iterator[Operand]:
+    """Lower the elements of a tuple or of a call; `*` puts those of a tuple in its place."""
+    for node in nodes:
+        if not isinstance(node, ast.Starred):
+            yield evaluate(scope, node)
+            continue
+        operand = evaluate(scope, node.value)
+        if not isinstance(operand, TupleOperand):
+            with scope.at(node):
+                msg = f"`*` takes a tuple apart, got {describe(operand)}"
+                raise KernelTypeError(msg)
+        yield from operand.items
+
+
 def _text(scope: Scope, part: ast.expr) -> str:
     """Return what a part of an f-string says; a run-time value stands for its type."""
     if not isinstance(part, ast.FormattedValue):
@@ -263,11 +282,7 @@ def evaluate_arguments(
     scope: Scope, node: ast.Call
 ) -> tuple[tuple[Operand, ...], dict[str, Operand]]:
     """Lower the arguments of a call, positional and by keyword."""
-    for argument in node.args:
-        if isinstance(argument, ast.Starred):
-            msg = "`*` in a call is not in the tile language; write the arguments out"
-            raise KernelSyntaxError(msg)
-    positional = tuple(evaluate(scope, argument) for argument in node.args)
+    positional = tuple(_elements(scope, node.args))
     keywords: dict[str, Operand] = {}
     for keyword in node.keywords:
         if keyword.arg is None:

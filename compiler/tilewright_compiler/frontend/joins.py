@@ -108,11 +108,12 @@ def join(scope: Scope, left: Operand, right: Operand) -> Type | None:
     joined = join_leaves(left, right)
     if joined is None:
         for value, other in ((left, right), (right, left)):
-            number = scope.program.guesses.get(value) if isinstance(value, Value) else None
-            wanted = None if number is None else join_leaves(number, other)
+            guessed = scope.program.guessed(value)
+            if guessed is None:
+                continue
+            wanted = join_leaves(scope.program.guesses[guessed], other)
             if wanted is not None:
-                assert isinstance(value, Value)
-                raise Retype(value, wanted)
+                raise Retype(guessed, wanted)
     return joined
 
 
@@ -137,10 +138,15 @@ def build_if(
     results = iter(
         scope.builder.create("if", (condition,), result_types, (then, otherwise)).results
     )
-    return [
-        pair[0] if type_ is None else next(results)
-        for pair, type_ in zip(pairs, types, strict=True)
-    ]
+    joined: list[Operand] = []
+    for pair, type_ in zip(pairs, types, strict=True):
+        if type_ is None:
+            joined.append(pair[0])
+            continue
+        result = next(results)
+        scope.program.derive(result, pair)
+        joined.append(result)
+    return joined
 
 
 def is_speculatable(block: Block) -> bool:
@@ -171,7 +177,9 @@ def _select(
             chosen.append(a)
             continue
         left, right = convert.as_type(scope, a, type_), convert.as_type(scope, b, type_)
-        chosen.append(scope.builder.value("select", (condition, left, right), type_))
+        value = scope.builder.value("select", (condition, left, right), type_)
+        scope.program.derive(value, (a, b))
+        chosen.append(value)
     return chosen
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import NoReturn
 
 import tilewright.language as tl
-from tilewright.abi.dtypes import DType, int1, int64
+from tilewright.abi.dtypes import DType, int1, int64, uint64
 from tilewright.errors import KernelSyntaxError, KernelTypeError, KernelValueError
 from tilewright_compiler.frontend import convert, operators
 from tilewright_compiler.frontend.builtins import arguments, registry
@@ -25,7 +25,8 @@ from tilewright_compiler.frontend.carried import (
     carried_variables,
     drop_unchanged,
 )
-from tilewright_compiler.frontend.expressions import evaluate, evaluate_arguments
+from tilewright_compiler.frontend.escapes import branch, escapes_of
+from tilewright_compiler.frontend.expressions import evaluate, evaluate_arguments, short_circuit
 from tilewright_compiler.frontend.infer_types import common_dtype, shape_of_operand
 from tilewright_compiler.frontend.operands import (
     NONE,
@@ -37,6 +38,7 @@ from tilewright_compiler.frontend.operands import (
 )
 from tilewright_compiler.frontend.scope import Rest, Retype, Scope, Undefined, Variable
 from tilewright_compiler.ir.core import Value
+from tilewright_compiler.ir.types import ScalarType
 
 Execute = Callable[[Scope, Sequence[ast.stmt]], None]
 
@@ -62,6 +64,8 @@ def execute_for(scope: Scope, node: ast.For, execute: Execute) -> None:
         function, bounds = _range(scope, node.iter)
     if function is tl.static_range:
         _unroll(scope, node, node.target.id, bounds, execute)
+    elif "break" in escapes_of(node.body):
+        _count_until(scope, node, node.target.id, bounds, execute)
     else:
         _count(scope, node, node.target.id, bounds, execute)
 
@@ -123,24 +127,41 @@ def _options(given: dict[str, Operand]) -> dict[str, int]:
 def _unroll(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Execute) -> None:
     with scope.at(node.iter):
         indices = _static_indices(bounds)
-    pending = scope.pending
+    pending, flag, ways_out = scope.pending, _flag(node), escapes_of(node.body)
 
     def iterate(position: int) -> None:
-        for later, index in enumerate(indices[position:], position + 1):
-            rest = Rest("loop", partial(iterate, later), node.body)
-            scope.pending = (*pending, rest, Rest("iteration"))
+        while position < len(indices):
+            rest = Rest("statements", partial(resume, position + 1), node.body)
+            scope.pending = (*pending, rest, Rest("iteration", flag=flag))
             with scope.at(node.target):
-                scope.assign(name, Constant(index))
+                scope.assign(name, Constant(indices[position]))
+                scope.assign(flag, Constant(False))
             execute(scope, node.body)
-            if scope.leaving == "continue":
-                scope.leaving = None
-            if scope.is_left:
-                break
-        if scope.leaving == "break":
-            scope.leaving = None
-        scope.pending = pending
+            scope.pending, scope.leaving = pending, False
+            position += 1
+            if scope.result is not None or not goes_on(position):
+                return
+
+    def goes_on(position: int) -> bool:
+        """Tell whether the loop goes on; where that shows at run time, go on under an `if`."""
+        broken = scope.lookup(flag)
+        if isinstance(broken, Value) and position < len(indices):
+            bodies = (lambda: None), partial(iterate, position)
+            branch(scope, broken, ways_out & {"return"}, bodies, "a loop with a `break`")
+            return False
+        return broken == Constant(False)
+
+    def resume(position: int) -> None:
+        if goes_on(position):
+            iterate(position)
 
     iterate(0)
+    scope.variables.pop(flag, None)
+
+
+def _flag(node: ast.For | ast.While) -> str:
+    """Return the name, which no kernel can spell, of what says that a loop was left by `break`."""
+    return f"break of line {node.lineno}"
 
 
 def _static_indices(bounds: _Range) -> builtins.range:
@@ -181,6 +202,11 @@ def _count(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Exec
         except Retype as retype:
             carried.retype(retype, arguments)
             continue
+        except KernelTypeError:
+            # A number that was taken to stay as it is may be what does not fit.
+            if carried.carry_all():
+                continue
+            raise
         if yielded is not None:
             break
     initial = carried.initial_values(scope)
@@ -195,12 +221,75 @@ def _count(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Exec
     )
     loop.attributes.update(bounds.attributes)
     _leave(scope, node.body, carried, remaining.after(loop.results), description)
+    _forget(scope, node, name, description)
+
+
+def _forget(scope: Scope, node: ast.For, name: str, description: str) -> None:
+    """Leave the variable of a run-time loop without a value."""
     with scope.at(node.target) as location:
         reason = (
             f"is the variable of {description} and has no value after it; copy it to a variable "
             "set before"
         )
         scope.variables[name] = Variable(Undefined(reason), location)
+
+
+def _count_until(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Execute) -> None:
+    """Lower a `for` with a `break` as a `while` over the number of iterations done."""
+    description = f"the `for` loop at line {node.lineno}"
+    done = f"iterations of line {node.lineno}"
+    with scope.at(node.iter):
+        counter = _counter(scope, bounds)
+        count = _trip_count(scope, counter)
+        scope.assign(done, convert.constant(scope, 0, uint64))
+    dtype = common_dtype((counter.lower,), "range")
+
+    def test() -> Operand:
+        return operators.compare(scope, "<", _local(scope, done), count)
+
+    def begin() -> None:
+        position = _local(scope, done)
+        moved = operators.elementwise(
+            scope, "mul", (convert.cast(scope, position, dtype), counter.step), dtype, "range"
+        )
+        index = operators.elementwise(scope, "add", (counter.lower, moved), dtype, "range")
+        scope.assign(name, _counted(scope, counter, index))
+        one = Constant(1)
+        scope.assign(done, operators.elementwise(scope, "add", (position, one), uint64, "range"))
+
+    _repeat(scope, node, description, test, begin, (done,), execute)
+    scope.variables.pop(done)
+    _forget(scope, node, name, description)
+
+
+def _local(scope: Scope, name: str) -> Value:
+    value = scope.lookup(name)
+    assert isinstance(value, Value)
+    return value
+
+
+def _trip_count(scope: Scope, counter: _Counter) -> Value:
+    """Build how often a `for` iterates, in unsigned 64 bits, which hold every distance."""
+    runs = operators.compare(scope, "<", counter.lower, counter.upper)
+    lower, upper, step = (
+        _unsigned(scope, value) for value in (counter.lower, counter.upper, counter.step)
+    )
+    one = Constant(1)
+    distance = operators.elementwise(scope, "sub", (upper, lower), uint64, "range")
+    before_last = operators.elementwise(scope, "sub", (distance, one), uint64, "range")
+    whole = operators.elementwise(scope, "div", (before_last, step), uint64, "range")
+    count = operators.elementwise(scope, "add", (whole, one), uint64, "range")
+    assert isinstance(runs, Value)
+    zero = convert.constant(scope, 0, uint64)
+    return scope.builder.value("select", (runs, count, zero), count.type)
+
+
+def _unsigned(scope: Scope, value: Value) -> Value:
+    dtype = common_dtype((value,), "range")
+    if not dtype.is_signed:
+        return convert.cast(scope, value, uint64)
+    wide = convert.cast(scope, value, int64)
+    return scope.builder.value("bitcast", (wide,), ScalarType(uint64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,27 +334,57 @@ def _is_negative(operand: Operand) -> bool:
 def execute_while(scope: Scope, node: ast.While, execute: Execute) -> None:
     """Lower a `while` statement."""
     description = f"the `while` loop at line {node.lineno}"
-    carried = carried_variables(scope, node.body, None)
+
+    def test() -> Operand:
+        return evaluate(scope, node.test)
+
+    _repeat(scope, node, description, test, lambda: None, (), execute)
+
+
+def _repeat(
+    scope: Scope,
+    node: ast.For | ast.While,
+    description: str,
+    test: Callable[[], Operand],
+    begin: Callable[[], None],
+    hidden: tuple[str, ...],
+    execute: Execute,
+) -> None:
+    """Build a loop that runs `begin` and the body while `test` is true and no `break` was met."""
+    place = node.test if isinstance(node, ast.While) else node.iter
+    flag = _flag(node)
+    if "break" in escapes_of(node.body):
+        scope.assign(flag, Constant(False))
+        hidden = (*hidden, flag)
+    carried = carried_variables(scope, node.body, None, hidden)
     while True:
         tested, passed = carried.arguments(scope), carried.arguments(scope)
         try:
             with scope.nested(description, tested) as before:
                 carried.bind(scope, tested)
-                with scope.at(node.test):
-                    condition = operators.truth(scope, evaluate(scope, node.test), "`while`")
+                with scope.at(place):
+                    condition = _goes_on(scope, flag, test)
             if isinstance(condition, Constant):
                 if condition.value and not carried.carry_all():
-                    _refuse_endless(scope, node.test)
+                    _refuse_endless(scope, place)
                 if not condition.value:
+                    scope.variables.pop(flag, None)
                     return
                 continue
             with scope.nested(description, passed) as after:
+                scope.pending = (Rest("iteration", flag=flag),)
                 carried.bind(scope, passed)
+                with scope.at(place):
+                    begin()
                 execute(scope, node.body)
                 yielded = carried.close(scope, passed)
         except Retype as retype:
             carried.retype(retype, tested if retype.value in tested else passed)
             continue
+        except KernelTypeError:
+            if carried.carry_all():
+                continue
+            raise
         if yielded is not None:
             break
     initial = carried.initial_values(scope)
@@ -283,6 +402,17 @@ def execute_while(scope: Scope, node: ast.While, execute: Execute) -> None:
         (before.block, after.block),
     )
     _leave(scope, node.body, carried, remaining.after(loop.results), description)
+    scope.variables.pop(flag, None)
+
+
+def _goes_on(scope: Scope, flag: str, test: Callable[[], Operand]) -> Constant | Value:
+    """Build whether a loop goes on; after a `break` its condition is not asked again."""
+    broken = scope.lookup(flag)
+    if not isinstance(broken, Value):
+        return operators.truth(scope, test(), "`while`")
+    whole = operators.logical_not(scope, broken)
+    assert isinstance(whole, Value)
+    return short_circuit(scope, True, whole, test, "`while`")
 
 
 def _refuse_endless(scope: Scope, test: ast.expr) -> NoReturn:

@@ -46,7 +46,7 @@ def lower_kernel(kernel: Kernel, signature: KernelSignature) -> Module:
     Raises a CompileError when the source is not a kernel of the tile language, or not for these
     types; InternalCompilerError when the frontend itself fails.
     """
-    program = Program(signature, _specialize)
+    program = Program(signature, specialize)
     scope = Scope(program, kernel, Builder(Block()), active=(kernel,))
     try:
         with bounded_nesting(lambda: program.reached or kernel.location):
@@ -98,7 +98,7 @@ def _lower_entry(scope: Scope) -> Function:
     return _close(scope, kernel.name, (), is_kernel=True)
 
 
-def _specialize(caller: Scope, kernel: Kernel, arguments: dict[str, Operand]) -> Specialization:
+def specialize(caller: Scope, kernel: Kernel, arguments: dict[str, Operand]) -> Specialization:
     """Lower a called kernel for these arguments, or return what an equal call gave."""
     program = caller.program
     key = (

@@ -101,7 +101,9 @@ def elementwise(
         convert.broadcast(scope, convert.as_number(scope, operand, dtype, action), shape)
         for operand in operands
     ]
-    return scope.builder.value(name, values, values[0].type)
+    result = scope.builder.value(name, values, values[0].type)
+    scope.program.derive(result, operands)
+    return result
 
 
 def compare(scope: Scope, symbol: str, left: Operand, right: Operand) -> Operand:

@@ -9,7 +9,7 @@ joins.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -72,9 +72,10 @@ class Branch:
 class Rest:
     """What comes after the statement that is being lowered; `escapes` says what the kinds mean."""
 
-    kind: Literal["statements", "iteration", "loop"]
+    kind: Literal["statements", "iteration"]
     execute: Callable[[], None] | None = None
     statements: Sequence[ast.stmt] = ()
+    flag: str = ""
 
 
 @dataclass(slots=True)
@@ -82,8 +83,9 @@ class Program:
     """One module in the making. `specialize` lowers a kernel that a scope calls, or finds it done.
 
     `guesses` maps block arguments of loops that are being lowered, whose type is a guess, to the
-    number they start from. `reached` is the innermost node being lowered, where an error of our own
-    leaves it.
+    number they start from; `origins` maps what has such a type in turn, inside inner loops and
+    after branches, to that argument. `reached` is the innermost node being lowered, where an error
+    of our own leaves it.
     """
 
     signature: KernelSignature
@@ -91,7 +93,20 @@ class Program:
     functions: dict[str, Function] = field(default_factory=dict)
     specializations: dict[tuple[object, ...], Specialization] = field(default_factory=dict)
     guesses: dict[Value, Constant] = field(default_factory=dict)
+    origins: dict[Value, Value] = field(default_factory=dict)
     reached: SourceLocation | None = None
+
+    def guessed(self, operand: object) -> Value | None:
+        """Return the argument whose guessed type an operand has, None if it has its own."""
+        value = self.origins.get(operand, operand) if isinstance(operand, Value) else None
+        return value if value in self.guesses else None
+
+    def derive(self, value: Value, sources: Iterable[object]) -> None:
+        """Remember that a value has its type from a guess that one of its sources has."""
+        for source in sources:
+            guessed = self.guessed(source)
+            if guessed is not None and guessed.type == value.type:
+                self.origins[value] = guessed
 
 
 @dataclass(slots=True)
@@ -113,14 +128,14 @@ class Scope:
     active: tuple[Kernel, ...] = ()
     enclosing: tuple[str, ...] = ()
     result: Operand | None = None
-    leaving: Literal["break", "continue"] | None = None
+    leaving: bool = False
     pending: tuple[Rest, ...] = ()
     copies: int = 0
 
     @property
     def is_left(self) -> bool:
         """Whether a `return`, `break` or `continue` makes what follows unreachable."""
-        return self.result is not None or self.leaving is not None
+        return self.result is not None or self.leaving
 
     def locate(self, node: ast.AST) -> SourceLocation:
         """Return the span of a node of this kernel."""
@@ -160,7 +175,7 @@ class Scope:
             yield branch
         finally:
             self.builder, self.variables, self.enclosing = builder, variables, enclosing
-            self.pending, self.leaving = pending, None
+            self.pending, self.leaving = pending, False
 
     @contextmanager
     def filling(self, block: Block) -> Iterator[None]:

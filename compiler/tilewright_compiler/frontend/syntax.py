@@ -39,7 +39,6 @@ _REFUSED: dict[type[ast.AST], str] = {
     ast.Await: "`await`; a kernel has no coroutines",
     ast.Yield: "`yield`; a kernel returns once, at its end",
     ast.YieldFrom: "`yield`; a kernel returns once, at its end",
-    ast.Starred: "`*` unpacking; write the elements out",
 }
 
 
@@ -64,6 +63,8 @@ def _check(scope: Scope, node: ast.AST) -> None:
     match node:
         case ast.For(orelse=[first, *_]) | ast.While(orelse=[first, *_]):
             _refuse(scope, first, "`else` of a loop; put it after the loop")
+        case ast.Starred(ctx=ast.Store()):
+            _refuse(scope, node, "`*` in a target; name each element")
         case ast.AugAssign(target=target) if not isinstance(target, ast.Name):
             _refuse(scope, target, "assignment to parts of a tile; write to memory with tl.store")
         case ast.AnnAssign(target=target, value=value) if (

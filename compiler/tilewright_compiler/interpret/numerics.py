@@ -33,7 +33,8 @@ Array = npt.NDArray[Any]
 def constant(value: float, dtype: DType) -> Array:
     """Return `value` as an array `[1]` of `dtype`: floats rounded, integers wrapped."""
     if dtype.is_float:
-        return cast(np.array([value], np.float64), float64, dtype)
+        with np.errstate(over="ignore"):  # what is too large becomes inf
+            return cast(np.array([value], np.float64), float64, dtype)
     if dtype.bits == 1:
         return np.array([bool(value)])
     wrapped = int(value) & (1 << dtype.bits) - 1

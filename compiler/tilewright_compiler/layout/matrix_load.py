@@ -21,7 +21,6 @@ from tilewright_compiler.layout.swizzle import CHUNK_BYTES, SharedLayout
 
 WORD_BYTES = 4
 MAX_MATRICES = 4
-_ROW_BITS = 3
 
 
 @dataclass(frozen=True, slots=True)

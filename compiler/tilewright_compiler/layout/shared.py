@@ -9,7 +9,8 @@ different banks. Two subspaces of equal dimension always have a common complemen
 becomes the row number. The result is the familiar xor swizzle, found rather than guessed, and it
 needs no padding.
 
-Of the candidates for the vector the one with the fewest instructions and passes is taken.
+Of the candidates for the vector that meet no bank twice, which one always does, the one with the
+fewest instructions and passes is taken.
 """
 
 from __future__ import annotations
@@ -74,6 +75,13 @@ class SharedExchange:
     scratch_bytes: int
 
     @property
+    def conflict_ways(self) -> int:
+        """How many words the busiest bank serves at once, writing or reading."""
+        return max(
+            access.conflict_ways(size_bytes=self.size_bytes) for access in (self.write, self.read)
+        )
+
+    @property
     def cost(self) -> int:
         """Instructions and passes of one warp, without the barrier."""
         return self.write.cost(size_bytes=self.size_bytes) + self.read.cost(
@@ -90,7 +98,7 @@ def plan_exchange(source: LinearLayout, target: LinearLayout, *, size_bytes: int
         _exchange(source, target, common, _longer(source, target, common, limit), (), size_bytes),
         _exchange(source, target, common, (), _longer(target, source, common, limit), size_bytes),
     ]
-    return min(candidates, key=lambda exchange: exchange.cost)
+    return min(candidates, key=lambda exchange: (exchange.conflict_ways, exchange.cost))
 
 
 def _threads(layout: LinearLayout) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from tilewright.errors import InternalCompilerError
 from tilewright_compiler.analysis.axis_info import analyze
 from tilewright_compiler.analysis.layout_choice import LayoutChoice, choose_layouts
-from tilewright_compiler.analysis.layout_groups import operand_layout
+from tilewright_compiler.analysis.moves import operand_layout
 from tilewright_compiler.ir.builder import Builder, clone_block
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
 from tilewright_compiler.ir.ops import combine

@@ -5,8 +5,8 @@ are on their way into slot k - 1 mod S, which the iteration before has read:
 
     prologue, i = 0 .. S-2:  if iteration i exists: copy into slot i; commit -> token i
     body:                    wait for the oldest token
+                             what the iteration computes, reading its slot; in between
                              if iteration k + S - 1 exists: copy into the slot ahead; commit
-                             what the iteration computes, reading its slot
                              what was loaded into registers -> the slot ahead
 
 The body runs as often and in the same order as before, so results are equal to the bit. Peeling the
@@ -205,16 +205,21 @@ class _Attempt:
         exists: Value,
         builder: Builder,
     ) -> _Turn:
-        """Fetch for the iteration of `induction`, then compute what the loop's body does."""
+        """Compute what the loop's body does, and fetch for the iteration of `induction`."""
         location = builder.location
         write = _slots(builder, plan, rings, turn.write, plan.stages - 1)
         read = _slots(builder, plan, rings, turn.read, 0)
+        for load, slot in zip(plan.loads, read, strict=True):
+            self._slots[load.operation.result] = slot
+        operations = plan.operation.regions[0].operations[:-1]
+        place = _place_of_fetch(plan, operations)
+        for operation in operations[:place]:
+            clone_operation(operation, self._values, builder, self._rewrite)
+        builder.location = location
         fetch = Fetch(plan, self._values, write, self.copies)
         ahead = fetch.build(builder, induction, turn.ahead, exists, stores=False)
         tokens = (*turn.tokens[1:], *_commit(builder, plan))
-        for load, slot in zip(plan.loads, read, strict=True):
-            self._slots[load.operation.result] = slot
-        for operation in plan.operation.regions[0].operations[:-1]:
+        for operation in operations[place:]:
             clone_operation(operation, self._values, builder, self._rewrite)
         builder.location = location
         for tile, slot in fetch.unstored:
@@ -246,6 +251,19 @@ class _Turn:
         *others, read, write = values
         ahead = dict(zip(self.ahead, others, strict=False))
         return _Turn(ahead, tuple(others[len(ahead) :]), read, write)
+
+
+def _place_of_fetch(plan: PipelinedLoop, operations: Sequence[Operation]) -> int:
+    """Return before which operation of the body to fetch.
+
+    Behind the first dot: its instructions then wait for no address, and the copies still have more
+    than an iteration to arrive. With two stages they would have less, and what goes through
+    registers waits there until the end of the body: both are fetched first of all.
+    """
+    if plan.stages == 2 or not all(load.is_async for load in plan.loads):
+        return 0
+    dots = (index for index, operation in enumerate(operations, 1) if operation.name == "dot")
+    return next(dots, 0)
 
 
 def _slots(

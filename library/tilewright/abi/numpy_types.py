@@ -41,7 +41,8 @@ def to_numpy(dtype: DType) -> np.dtype[Any]:
     if dtype.name in _ML_DTYPES_NAMES:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, _ML_DTYPES_NAMES[dtype.name]))
+        result: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES_NAMES[dtype.name]))
+        return result
     return np.dtype(_NAMES[dtype.name])
 
 

@@ -109,9 +109,11 @@ def attention(
         scores = masked_scores(scores, first, start, keys, shift, causal, BLOCK_M, BLOCK_N)
         new_max = tl.maximum(row_max, tl.max(scores, axis=1))
         # Before a row has seen a key its maximum is -inf, and -inf - -inf would be NaN.
-        base = tl.where(new_max == float("-inf"), 0.0, new_max * unit)
-        weights = tl.exp2(tl.fma(scores, unit, -base[:, None]))
-        decay = tl.exp2(row_max * unit - base)
+        top = tl.where(new_max == float("-inf"), 0.0, new_max)
+        weights = tl.exp2(tl.fma(scores, unit, -(top * unit)[:, None]))
+        # Exactly 1 while the maximum stays: the rounding error of a product would be multiplied
+        # into the sums at every block.
+        decay = tl.exp2((row_max - top) * unit)
         row_sum = row_sum * decay + tl.sum(weights, axis=1)
         total = total * decay[:, None]
         total = tl.dot(weights.to(value.dtype), value, total, input_precision=PRECISION)

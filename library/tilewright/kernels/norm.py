@@ -93,9 +93,9 @@ def layer_norm(
 
 
 @tl.kernel
-def masked_part(values, start: tl.constexpr, body, PART: tl.constexpr):
+def masked_part(values, start: tl.constexpr, end: tl.constexpr, body):
     """Return a part with 0 behind the body."""
-    return tl.where(tl.arange(start, start + PART) < body, values, 0.0)
+    return tl.where(tl.arange(start, end) < body, values, 0.0)
 
 
 @tl.kernel
@@ -112,10 +112,10 @@ def normalised_parts(a, b, c, d, edge, inside, has_edge, body, columns, eps, PAR
     c = c - mean
     d = d - mean
     if body < 4 * PART:
-        a = masked_part(a, 0, body, PART)
-        b = masked_part(b, PART, body, PART)
-        c = masked_part(c, 2 * PART, body, PART)
-        d = masked_part(d, 3 * PART, body, PART)
+        a = masked_part(a, 0, PART, body)
+        b = masked_part(b, PART, 2 * PART, body)
+        c = masked_part(c, 2 * PART, 3 * PART, body)
+        d = masked_part(d, 3 * PART, 4 * PART, body)
     squares = tl.sum((a * a + b * b) + (c * c + d * d), axis=0)
     if has_edge:
         edge = tl.where(inside, edge - mean, 0.0)
@@ -125,10 +125,49 @@ def normalised_parts(a, b, c, d, edge, inside, has_edge, body, columns, eps, PAR
 
 
 @tl.kernel
-def parameter_part(pointer, start: tl.constexpr, body, is_given, otherwise, PART: tl.constexpr):
+def parameter_part(pointer, start: tl.constexpr, end: tl.constexpr, body, is_given, otherwise):
     """Load the weight or bias of a part."""
-    lanes = tl.arange(start, start + PART)
+    lanes = tl.arange(start, end)
     return parameter(pointer, lanes, lanes < body, is_given, otherwise)
+
+
+@tl.kernel
+def normalise_row(
+    x_row, weight, bias, out_row, columns, has_weight, has_bias, eps, PART: tl.constexpr
+):  # fmt: skip
+    """Normalise a row of up to 4 * PART elements.
+
+    Weight and bias of the later parts are loaded before the part ahead of them is stored: by then
+    earlier parts have left their registers.
+    """
+    width = columns.to(tl.int32)
+    body = width & -8
+    has_edge = body < width
+    lanes, inside = edge_of(0, body, width)
+    a, b, c, d, edge = load_parts(x_row, body, lanes, inside, 0, PART)
+    a, b, c, d, edge = normalised_parts(
+        a, b, c, d, edge, inside, has_edge, body, columns, eps, PART
+    )
+    scale = parameter_part(weight, 0, PART, body, has_weight, 1)
+    shift = parameter_part(bias, 0, PART, body, has_bias, 0)
+    a = a * scale.to(tl.float32) + shift.to(tl.float32)
+    store_part(out_row, 0, PART, body, a)
+    scale = parameter_part(weight, PART, 2 * PART, body, has_weight, 1)
+    shift = parameter_part(bias, PART, 2 * PART, body, has_bias, 0)
+    b = b * scale.to(tl.float32) + shift.to(tl.float32)
+    scale = parameter_part(weight, 2 * PART, 3 * PART, body, has_weight, 1)
+    shift = parameter_part(bias, 2 * PART, 3 * PART, body, has_bias, 0)
+    store_part(out_row, PART, 2 * PART, body, b)
+    c = c * scale.to(tl.float32) + shift.to(tl.float32)
+    scale = parameter_part(weight, 3 * PART, 4 * PART, body, has_weight, 1)
+    shift = parameter_part(bias, 3 * PART, 4 * PART, body, has_bias, 0)
+    store_part(out_row, 2 * PART, 3 * PART, body, c)
+    d = d * scale.to(tl.float32) + shift.to(tl.float32)
+    store_part(out_row, 3 * PART, 4 * PART, body, d)
+    if has_edge:
+        edge_scale = parameter(weight, lanes, inside, has_weight, 1).to(tl.float32)
+        edge_shift = parameter(bias, lanes, inside, has_bias, 0).to(tl.float32)
+        tl.store(out_row + lanes, edge * edge_scale + edge_shift, mask=inside)
 
 
 @tl.kernel(divisible=("x_stride0", "x_stride1", "out_stride0", "out_stride1"))
@@ -142,41 +181,14 @@ def layer_norm_row(
 ):  # fmt: skip
     """Normalise each row of `x` into `out`; `columns <= BLOCK_N`, a program takes one row.
 
-    It is fast for rows that begin at multiples of 16 bytes, and right for others. Weight and bias
-    of a part are loaded before the part ahead of it is stored: two parts' wait in registers.
+    It is fast for rows that begin at multiples of 16 bytes, and right for others.
     """
-    PART: tl.constexpr = BLOCK_N // 4
     row = tl.program_id(0)
     x_row = x + row_offsets(row, size0, size1, x_stride0, x_stride1)
     out_row = out + row_offsets(row, size0, size1, out_stride0, out_stride1)
-    width = columns.to(tl.int32)
-    body = width & -8
-    has_edge = body < width
-    lanes, inside = edge_of(0, body, width)
-    a, b, c, d, edge = load_parts(x_row, body, lanes, inside, 0, PART)
-    a, b, c, d, edge = normalised_parts(
-        a, b, c, d, edge, inside, has_edge, body, columns, eps, PART
-    )
-    scale = parameter_part(weight, 0, body, has_weight, 1, PART)
-    shift = parameter_part(bias, 0, body, has_bias, 0, PART)
-    a = a * scale.to(tl.float32) + shift.to(tl.float32)
-    store_part(out_row, 0, body, a, PART)
-    scale = parameter_part(weight, PART, body, has_weight, 1, PART)
-    shift = parameter_part(bias, PART, body, has_bias, 0, PART)
-    b = b * scale.to(tl.float32) + shift.to(tl.float32)
-    scale = parameter_part(weight, 2 * PART, body, has_weight, 1, PART)
-    shift = parameter_part(bias, 2 * PART, body, has_bias, 0, PART)
-    store_part(out_row, PART, body, b, PART)
-    c = c * scale.to(tl.float32) + shift.to(tl.float32)
-    scale = parameter_part(weight, 3 * PART, body, has_weight, 1, PART)
-    shift = parameter_part(bias, 3 * PART, body, has_bias, 0, PART)
-    store_part(out_row, 2 * PART, body, c, PART)
-    d = d * scale.to(tl.float32) + shift.to(tl.float32)
-    store_part(out_row, 3 * PART, body, d, PART)
-    if has_edge:
-        edge_scale = parameter(weight, lanes, inside, has_weight, 1).to(tl.float32)
-        edge_shift = parameter(bias, lanes, inside, has_bias, 0).to(tl.float32)
-        tl.store(out_row + lanes, edge * edge_scale + edge_shift, mask=inside)
+    normalise_row(
+        x_row, weight, bias, out_row, columns, has_weight, has_bias, eps, BLOCK_N // 4
+    )  # fmt: skip
 
 
 @tl.kernel
@@ -193,14 +205,14 @@ def normalise_rows(
     out = out + lead
     weight = weight + lead
     bias = bias + lead
-    scale_a = parameter_part(weight, 0, body, has_weight, 1, PART).to(tl.float32)
-    scale_b = parameter_part(weight, PART, body, has_weight, 1, PART).to(tl.float32)
-    scale_c = parameter_part(weight, 2 * PART, body, has_weight, 1, PART).to(tl.float32)
-    scale_d = parameter_part(weight, 3 * PART, body, has_weight, 1, PART).to(tl.float32)
-    shift_a = parameter_part(bias, 0, body, has_bias, 0, PART).to(tl.float32)
-    shift_b = parameter_part(bias, PART, body, has_bias, 0, PART).to(tl.float32)
-    shift_c = parameter_part(bias, 2 * PART, body, has_bias, 0, PART).to(tl.float32)
-    shift_d = parameter_part(bias, 3 * PART, body, has_bias, 0, PART).to(tl.float32)
+    scale_a = parameter_part(weight, 0, PART, body, has_weight, 1).to(tl.float32)
+    scale_b = parameter_part(weight, PART, 2 * PART, body, has_weight, 1).to(tl.float32)
+    scale_c = parameter_part(weight, 2 * PART, 3 * PART, body, has_weight, 1).to(tl.float32)
+    scale_d = parameter_part(weight, 3 * PART, 4 * PART, body, has_weight, 1).to(tl.float32)
+    shift_a = parameter_part(bias, 0, PART, body, has_bias, 0).to(tl.float32)
+    shift_b = parameter_part(bias, PART, 2 * PART, body, has_bias, 0).to(tl.float32)
+    shift_c = parameter_part(bias, 2 * PART, 3 * PART, body, has_bias, 0).to(tl.float32)
+    shift_d = parameter_part(bias, 3 * PART, 4 * PART, body, has_bias, 0).to(tl.float32)
     edge_scale = parameter(weight, lanes, inside, has_weight, 1).to(tl.float32)
     edge_shift = parameter(bias, lanes, inside, has_bias, 0).to(tl.float32)
     for row in range(tl.program_id(0), size0 * size1, tl.num_programs(0)):
@@ -213,10 +225,10 @@ def normalise_rows(
             a, b, c, d, edge, inside, True, body, columns, eps, PART
         )  # fmt: skip
         out_row = tl.multiple_of(out_row, alignment)
-        store_part(out_row, 0, body, a * scale_a + shift_a, PART)
-        store_part(out_row, PART, body, b * scale_b + shift_b, PART)
-        store_part(out_row, 2 * PART, body, c * scale_c + shift_c, PART)
-        store_part(out_row, 3 * PART, body, d * scale_d + shift_d, PART)
+        store_part(out_row, 0, PART, body, a * scale_a + shift_a)
+        store_part(out_row, PART, 2 * PART, body, b * scale_b + shift_b)
+        store_part(out_row, 2 * PART, 3 * PART, body, c * scale_c + shift_c)
+        store_part(out_row, 3 * PART, 4 * PART, body, d * scale_d + shift_d)
         tl.store(out_row + lanes, edge * edge_scale + edge_shift, mask=inside)
 
 

@@ -100,19 +100,19 @@ def edge_of(lead, body, width):
 
 
 @tl.kernel
-def load_part(row, start: tl.constexpr, body, other, PART: tl.constexpr):
-    """Load PART elements from `start` on, `other` from the end of the body on.
+def load_part(row, start: tl.constexpr, end: tl.constexpr, body, other):
+    """Load the elements from `start` to `end`, `other` from the end of the body on.
 
     A row is read once: it leaves the L1 cache to what all rows share.
     """
-    lanes = tl.arange(start, start + PART)
+    lanes = tl.arange(start, end)
     return tl.load(row + lanes, mask=lanes < body, other=other, cache_modifier=".cg")
 
 
 @tl.kernel
-def store_part(row, start: tl.constexpr, body, values, PART: tl.constexpr):
+def store_part(row, start: tl.constexpr, end: tl.constexpr, body, values):
     """Store what `load_part` would load."""
-    lanes = tl.arange(start, start + PART)
+    lanes = tl.arange(start, end)
     tl.store(row + lanes, values, mask=lanes < body)
 
 
@@ -122,10 +122,10 @@ def load_parts(row, body, lanes, inside, other, PART: tl.constexpr):
 
     Converted one by one, each would be waited for before the next is asked for.
     """
-    a = load_part(row, 0, body, other, PART)
-    b = load_part(row, PART, body, other, PART)
-    c = load_part(row, 2 * PART, body, other, PART)
-    d = load_part(row, 3 * PART, body, other, PART)
+    a = load_part(row, 0, PART, body, other)
+    b = load_part(row, PART, 2 * PART, body, other)
+    c = load_part(row, 2 * PART, 3 * PART, body, other)
+    d = load_part(row, 3 * PART, 4 * PART, body, other)
     return a, b, c, d, tl.load(row + lanes, mask=inside, other=other)
 
 

@@ -27,8 +27,8 @@ from tilewright.kernels.rows import (
 
 # The maximum is taken off before the factor: a large product would round away what matters.
 LOG2_E = tl.constexpr(1.4426950408889634)
-# Its product with the factor is finite.
-LARGE = tl.constexpr(1e38)
+# Below it the rounding error of its product with the factor is at most 1, and cancels.
+LARGE = tl.constexpr(1e7)
 # Finite, so that the difference of two running maxima is never inf - inf.
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 
@@ -107,10 +107,10 @@ def softmax_of_row(x_row, out_row, lead, width, PART: tl.constexpr):
     if has_edge:
         total = total + tl.sum(edge, axis=0)
     scale = 1.0 / total
-    store_part(out_row, 0, body, a * scale, PART)
-    store_part(out_row, PART, body, b * scale, PART)
-    store_part(out_row, 2 * PART, body, c * scale, PART)
-    store_part(out_row, 3 * PART, body, d * scale, PART)
+    store_part(out_row, 0, PART, body, a * scale)
+    store_part(out_row, PART, 2 * PART, body, b * scale)
+    store_part(out_row, 2 * PART, 3 * PART, body, c * scale)
+    store_part(out_row, 3 * PART, 4 * PART, body, d * scale)
     if has_edge:
         tl.store(out_row + lanes, edge * scale, mask=inside)
 

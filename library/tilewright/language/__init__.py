@@ -18,7 +18,7 @@ from tilewright.language.atomics import (
 from tilewright.language.autotune import autotune, heuristics
 from tilewright.language.block_pointers import advance, make_block_ptr
 from tilewright.language.choices import Config
-from tilewright.language.debug import debug_barrier, device_assert, static_print
+from tilewright.language.debug import debug_barrier, device_assert, device_print, static_print
 from tilewright.language.descriptor import (
     TensorDescriptor,
     load_tensor_descriptor,
@@ -63,6 +63,7 @@ from tilewright.language.math import (
 from tilewright.language.memory import load, store
 from tilewright.language.program import (
     cdiv,
+    next_power_of_2,
     num_programs,
     program_id,
     range,
@@ -170,6 +171,7 @@ __all__ = [
     "cumsum",
     "debug_barrier",
     "device_assert",
+    "device_print",
     "div_rn",
     "dot",
     "erf",
@@ -215,6 +217,7 @@ __all__ = [
     "min",
     "minimum",
     "multiple_of",
+    "next_power_of_2",
     "num_programs",
     "pair_uniform_to_normal",
     "permute",

@@ -7,9 +7,9 @@ order; where the result is not used, the operation is cheaper.
 
 `sem` is "relaxed", "acquire", "release" or "acq_rel", the default, and orders the other accesses of
 the whole program: a release is behind all that the program did before, an acquire ahead of all that
-it does later. Counts and sums need no order: with "relaxed" they need no fences either. `scope` says
-who may take part: "gpu" (the default), the program alone ("cta"), or the host and other GPUs too
-("sys").
+it does later. Counts and sums need no order: with "relaxed" they need no fences either. `scope`
+says who may take part: "gpu" (the default), the program alone ("cta"), or the host and other GPUs
+too ("sys").
 """
 
 # ruff: noqa: ARG001  # signatures without behaviour: only the compiler reads the arguments

@@ -30,6 +30,13 @@ def autotune(
     if not configs:
         msg = "tl.autotune takes at least one configuration"
         raise KernelTypeError(msg)
+    for config in configs:
+        if not isinstance(config, Config):
+            msg = f"configs of tl.autotune are each a tl.Config, got {config!r}"
+            raise KernelTypeError(msg)
+    if isinstance(key, str):
+        msg = f"key of tl.autotune is a list of parameters, got {key!r}; write [{key!r}]"
+        raise KernelTypeError(msg)
     hooks = dict(prune_configs_by or {})
     prune = hooks.pop("early_config_prune", None)
     if hooks:
@@ -63,6 +70,10 @@ def heuristics(values: Mapping[str, Heuristic]) -> Callable[[Kernel], Kernel]:
 
     def decorate(kernel: Kernel) -> Kernel:
         _check(kernel, "tl.heuristics", tuple(values), constexprs=True)
+        for name, compute in values.items():
+            if not callable(compute):
+                msg = f"tl.heuristics: `{name}` is a function of the arguments, got {compute!r}"
+                raise KernelTypeError(msg)
         # The decorator nearest to the kernel has been applied first, and is computed last.
         merged = MappingProxyType({**values, **kernel.choices.heuristics})
         return kernel.choosing(replace(kernel.choices, heuristics=merged))

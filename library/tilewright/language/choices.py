@@ -37,6 +37,9 @@ class Config:
         if num_ctas != 1:
             msg = f"num_ctas of tl.Config is 1, got {num_ctas}: a program is one thread block"
             raise KernelTypeError(msg)
+        if not isinstance(kwargs, Mapping):
+            msg = f"kwargs of tl.Config is a dict from parameters to values, got {kwargs!r}"
+            raise KernelTypeError(msg)
         self.kwargs: Mapping[str, ConstexprValue] = MappingProxyType(dict(kwargs))
         self.num_warps = num_warps
         self.num_stages = num_stages
@@ -45,7 +48,7 @@ class Config:
         return isinstance(other, Config) and self._fields() == other._fields()
 
     def __hash__(self) -> int:
-        return hash((tuple(self.kwargs.items()), self.num_warps, self.num_stages))
+        return hash((frozenset(self.kwargs.items()), self.num_warps, self.num_stages))
 
     def __repr__(self) -> str:
         return (

@@ -6,7 +6,7 @@ from __future__ import annotations
 from tilewright.language.registry import operation, outside_kernel
 from tilewright.language.types import Operand, constexpr
 
-__all__ = ["debug_barrier", "device_assert", "static_print"]
+__all__ = ["debug_barrier", "device_assert", "device_print", "static_print"]
 
 
 @operation
@@ -30,6 +30,17 @@ def device_assert(
     line and the program. A loop with a check is not pipelined.
     """
     outside_kernel(device_assert)
+
+
+@operation
+def device_print(prefix: str | constexpr, *values: Operand, hex: bool | constexpr = False) -> None:
+    """Print each element of `values` at run time, a line each with its program and its place.
+
+    A line is `pid (0, 0, 0) idx (3) prefix 1.500000`, without `idx` for a scalar; with `hex` the
+    bits are shown. Lines of different threads come in any order, and a device keeps those of the
+    last megabyte until the launch ends. A loop with a print is not pipelined.
+    """
+    outside_kernel(device_print)
 
 
 @operation

@@ -43,8 +43,8 @@ class TensorDescriptor:
         shape: tuple[Tile, ...]
         strides: tuple[Tile, ...]
 
-        def load(self, offsets: _Scalars) -> Tile: ...  # noqa: D102  # says the class
-        def store(self, offsets: _Scalars, value: Operand) -> None: ...  # noqa: D102
+        def load(self, offsets: _Scalars) -> Tile: ...  # says the class
+        def store(self, offsets: _Scalars, value: Operand) -> None: ...
 
     def __new__(cls) -> NoReturn:
         """Raise OutsideKernelError."""

@@ -12,7 +12,6 @@ import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from pathlib import Path
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any, TypeAlias, cast, overload
 
@@ -149,10 +148,6 @@ class Kernel:
                 if isinstance(capture, Kernel) and capture not in found:
                     found.append(capture)
         return tuple(found)
-
-    def source_files(self) -> tuple[Path, ...]:
-        """Return the files of the closure, each once, in order of first appearance."""
-        return tuple(dict.fromkeys(Path(kernel.location.file) for kernel in self.closure()))
 
     @cached_property
     def fields(self) -> tuple[keys.Field, ...]:

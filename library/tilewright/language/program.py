@@ -4,11 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import overload
 
 from tilewright.language.registry import operation, outside_kernel
 from tilewright.language.types import Operand, Tile, constexpr
 
-__all__ = ["cdiv", "num_programs", "program_id", "range", "static_assert", "static_range"]
+__all__ = [
+    "cdiv",
+    "next_power_of_2",
+    "num_programs",
+    "program_id",
+    "range",
+    "static_assert",
+    "static_range",
+]
 
 
 @operation
@@ -67,7 +76,39 @@ def static_assert(condition: Operand, message: str | constexpr = "") -> None:
     outside_kernel(static_assert)
 
 
+@overload
+def cdiv(x: int, y: int) -> int: ...  # type: ignore[overload-overlap]  # ints: outside a kernel
+
+
+@overload
+def cdiv(x: Operand, y: Operand) -> Tile: ...
+
+
 @operation
-def cdiv(x: Operand, y: Operand) -> Tile:
-    """Return `x / y` rounded up, for integers `x >= 0` and `y > 0`; a constexpr if both are."""
-    outside_kernel(cdiv)
+def cdiv(x: Operand, y: Operand) -> int | Tile:
+    """Return `x / y` rounded up, for integers `x >= 0` and `y > 0`; a constexpr if both are.
+
+    Outside a kernel, where a grid is computed, it takes ints.
+    """
+    if not isinstance(x, int) or not isinstance(y, int):
+        outside_kernel(cdiv)
+    return -(-x // y)
+
+
+@overload
+def next_power_of_2(n: int) -> int: ...
+
+
+@overload
+def next_power_of_2(n: constexpr) -> Tile: ...
+
+
+@operation
+def next_power_of_2(n: int | constexpr) -> int | Tile:
+    """Return the least power of two that is at least `n`, known at compile time.
+
+    Outside a kernel, where a tile's extent is chosen, it takes an int.
+    """
+    if not isinstance(n, int):
+        outside_kernel(next_power_of_2)
+    return 1 << max(n - 1, 0).bit_length()

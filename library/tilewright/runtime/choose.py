@@ -241,12 +241,13 @@ def _path(kernel: Kernel) -> Path | None:
 
 
 def _read(kernel: Kernel) -> list[Entry]:
+    """Return the table; one that is damaged or of another version is none, as in every cache."""
     path = _path(kernel)
     try:
         document = json.loads(path.read_text(encoding="utf-8")) if path else {}
     except (OSError, ValueError):
         return []
-    if document.get("schema") != _SCHEMA:
+    if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
         return []
     return [
         Entry(

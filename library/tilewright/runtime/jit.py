@@ -68,8 +68,9 @@ def interpret_kernel(
     *,
     grid: tuple[int, int, int],
     arguments: Mapping[str, Any],
+    stepwise: bool = False,
 ) -> None:
-    """Run a kernel on NumPy arrays, in place."""
+    """Run a kernel on NumPy arrays, in place; `stepwise` as a function that pdb can step in."""
     if find_spec("tilewright_compiler") is None:
         msg = (
             "NumPy arguments run in the interpreter, which is part of tilewright_compiler; that "
@@ -78,7 +79,8 @@ def interpret_kernel(
         raise ToolchainError(msg)
     from tilewright_compiler import driver
 
-    driver.interpret_kernel(kernel, signature, grid=grid, arguments=arguments)
+    run = driver.step_kernel if stepwise else driver.interpret_kernel
+    run(kernel, signature, grid=grid, arguments=arguments)
 
 
 def _distributions() -> frozenset[str]:

@@ -181,7 +181,8 @@ def interpret(
     runtime = {name: argument for name, (_, argument) in arguments.items()}
     for name in signature.constexprs:
         del runtime[name]
-    jit.interpret_kernel(kernel, signature, grid=grid, arguments=runtime)
+    stepwise = settings().interpret
+    jit.interpret_kernel(kernel, signature, grid=grid, arguments=runtime, stepwise=stepwise)
     _interpreted[kernel.qualified_name] = None
 
 

@@ -7,8 +7,9 @@ DLPack) and copied to NumPy, and computes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from tilewright.abi.dtypes import DType
@@ -203,12 +204,19 @@ def empty(
     shape: int | Sequence[int], dtype: DType, *, device: int = 0, stream: Stream | None = None
 ) -> DeviceArray:
     """Return a new, uninitialised row-major array, ordered on `stream` (default: legacy)."""
-    shape = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
-    if any(extent < 0 for extent in shape):
-        msg = f"an array cannot have the shape {shape}"
+    try:
+        extents = tuple(map(index, shape if isinstance(shape, Iterable) else (shape,)))
+    except TypeError as error:
+        msg = f"shape is {shape!r}; it is an int or a sequence of them"
+        raise ArgumentError(msg) from error
+    if any(extent < 0 for extent in extents):
+        msg = f"an array cannot have the shape {extents}"
         raise ArgumentError(msg)
-    array = DeviceArray(prod(shape) * dtype.size_bytes, CODES[dtype], device, stream)
-    return _with_geometry(array, shape, row_major(shape))
+    if not isinstance(dtype, DType):
+        msg = f"dtype is {dtype!r}; it is one of tilewright.language, as tl.float32"
+        raise ArgumentError(msg)
+    array = DeviceArray(prod(extents) * dtype.size_bytes, CODES[dtype], device, stream)
+    return _with_geometry(array, extents, row_major(extents))
 
 
 def zeros(
@@ -224,6 +232,11 @@ def from_numpy(
     array: np.ndarray[Any, np.dtype[Any]], *, device: int = 0, stream: Stream | None = None
 ) -> DeviceArray:
     """Return a row-major copy of a NumPy array on a device."""
+    import numpy as np
+
+    if not isinstance(array, np.ndarray | np.generic):
+        msg = f"array is of {type(array).__name__}; a NumPy array is needed"
+        raise ArgumentError(msg)
     result = empty(array.shape, dtype_from_numpy(array.dtype), device=device, stream=stream)
     result.copy_from(array)
     return result

@@ -17,6 +17,8 @@ def preload(*kernels: Kernel, device: int = 0, signatures: tuple[KernelSignature
     captured in a graph. Raises ArgumentError for a kernel that has no bundled signature when none
     is given.
     """
+    _check_types("kernels", kernels, Kernel)
+    _check_types("signatures", signatures, KernelSignature)
     count = 0
     for kernel in kernels:
         found = store.entries_of(kernel)
@@ -32,3 +34,10 @@ def preload(*kernels: Kernel, device: int = 0, signatures: tuple[KernelSignature
             raise ArgumentError(msg)
         count += len(found) + len(signatures)
     return count
+
+
+def _check_types(name: str, values: tuple[object, ...], wanted: type) -> None:
+    for value in values:
+        if not isinstance(value, wanted):
+            msg = f"{name} of preload are each a {wanted.__name__}, got {value!r}"
+            raise ArgumentError(msg)

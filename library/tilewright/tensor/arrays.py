@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
+from numbers import Real
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +23,7 @@ from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 Array = np.ndarray[Any, np.dtype[Any]] | DeviceArray
 
 GRID_HEIGHT = 65535  # the highest grid that CUDA allows along axes 1 and 2
+_MOST_BYTES = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,48 @@ class Operand:
 
 def as_array(value: object, *, name: str) -> Array:
     """Return a NumPy array or our view of a device array; raises ArgumentError for the rest."""
-    if isinstance(value, np.ndarray | DeviceArray):
+    if isinstance(value, DeviceArray):
         return value
+    if isinstance(value, np.ndarray):
+        _check_is_walkable(value, name)
+        return value
+    if not any(hasattr(value, way) for way in ("__cuda_array_interface__", "__dlpack__")):
+        msg = (
+            f"{name} is of {type(value).__name__}; an array is needed: NumPy's, or a device array: "
+            "Tilewright's, or one with __cuda_array_interface__ or DLPack"
+        )
+        raise ArgumentError(msg)
     return as_device_array(value, name=name)
+
+
+def _check_is_walkable(array: np.ndarray[Any, np.dtype[Any]], name: str) -> None:
+    """Raise ArgumentError unless an address, elements and strides in elements say it all."""
+    from_numpy(array.dtype)
+    if isinstance(array, np.ma.MaskedArray):
+        msg = f"{name} is a masked array, whose mask would not count; pass {name}.filled(...)"
+        raise ArgumentError(msg)
+    if any(
+        stride % array.itemsize
+        for extent, stride in zip(array.shape, array.strides, strict=True)
+        if extent > 1
+    ):
+        msg = (
+            f"{name} has strides of {array.strides} bytes, which are not all multiples of its "
+            f"elements' {array.itemsize}; pass a copy"
+        )
+        raise ArgumentError(msg)
+
+
+def as_number(value: object, *, name: str) -> float:
+    """Return a number as a float; raises ArgumentError for what is none."""
+    if isinstance(value, Real | np.integer | np.floating | np.bool_):
+        try:
+            return float(value)
+        except OverflowError:
+            msg = f"{name} is larger than any float"
+            raise ArgumentError(msg) from None
+    msg = f"{name} is of {type(value).__name__}; a number is needed"
+    raise ArgumentError(msg)
 
 
 def dtype_of(array: Array) -> DType:
@@ -93,25 +134,30 @@ def check_same_side(arrays: dict[str, Array]) -> None:
         raise ArgumentError(msg)
 
 
-def output(out: object | None, shape: Shape, like: Array, dtype: DType | None = None) -> Array:
+def output(
+    out: object | None, shape: Shape, like: Array, dtype: DType | None = None, *, name: str = "out"
+) -> Array:
     """Return `out` after checking it, or a new array on the side of `like`.
 
-    Its dtype is that of `like`, or `dtype`. Raises ArgumentError when the shape, dtype or side of
-    `out` is another.
+    Its dtype is that of `like`, or `dtype`. Raises ArgumentError, which calls it `name`, when the
+    shape, dtype or side of `out` is another.
     """
     expected = dtype or dtype_of(like)
     if out is not None:
-        array = as_array(out, name="out")
+        array = as_array(out, name=name)
         if array.shape != shape:
-            msg = f"out has shape {array.shape}, the result has {shape}"
+            msg = f"{name} has shape {array.shape}, the result has {shape}"
             raise ArgumentError(msg)
         if dtype is None:
-            check_same_dtype({"out": array, "input": like})
+            check_same_dtype({name: array, "input": like})
         elif dtype_of(array) != dtype:
-            msg = f"out has dtype {dtype_of(array)}, the result has {dtype}"
+            msg = f"{name} has dtype {dtype_of(array)}, the result has {dtype}"
             raise ArgumentError(msg)
-        check_same_side({"out": array, "input": like})
+        check_same_side({name: array, "input": like})
         return array
+    if prod(shape) * expected.size_bytes > _MOST_BYTES:
+        msg = f"a result of shape {shape} has more bytes than can be addressed"
+        raise ArgumentError(msg)
     if isinstance(like, DeviceArray):
         return empty(shape, expected, device=like.device)
     return np.empty(shape, dtype=to_numpy(expected))
@@ -178,7 +224,7 @@ def is_fast(kernel: Kernel, pointers: tuple[Array, ...], integers: tuple[int, ..
 
 def are_aligned(arrays: Iterable[Array]) -> bool:
     """Return whether every array begins at an address that the fast form needs."""
-    return all(_address(array) % DIVISOR == 0 for array in arrays)
+    return all(address_of(array) % DIVISOR == 0 for array in arrays)
 
 
 @lru_cache(maxsize=4096)
@@ -191,7 +237,3 @@ def fits_fast(kernel: Kernel, pointers: int, integers: tuple[int, ...]) -> bool:
         else abs(value) <= INT31_MAX and not (name in kernel.rule.divisible and value % DIVISOR)
         for name, value in zip(names, integers, strict=True)
     )
-
-
-def _address(array: Array) -> int:
-    return array.address if isinstance(array, DeviceArray) else array.ctypes.data

@@ -12,6 +12,7 @@ from tilewright.tensor.arrays import (
     Array,
     Operand,
     as_array,
+    as_number,
     batched,
     check_same_dtype,
     dtype_of,
@@ -69,19 +70,21 @@ def attention(
         msg = f"q has {heads} heads; attention takes up to {GRID_HEIGHT}"
         raise ArgumentError(msg)
     result = output(out, query.shape, query)
-    sums = None if lse is None else output(lse, query.shape[:-1], query, float32)
+    sums = None if lse is None else output(lse, query.shape[:-1], query, float32, name="lse")
     if sums is not None and strides_of(sums)[-1] != 1 and queries > 1:
         msg = f"the last axis of lse must be contiguous, got strides {strides_of(sums)}"
         raise ArgumentError(msg)
     walks = [_walk(array, 2) for array in (query, key, value)]
     walks.append(_walk_bias(arrays.get("bias"), query, (*query.shape[:-1], keys)))
     walks.append(_walk(result, 2))
-    # What is absent is never read or written; any address will do.
-    walks.append(Operand(query, (0,) * (len(batch) + 2)) if sums is None else _walk(sums, 1))
+    if sums is None:  # never written, but of the dtype that every launch has
+        walks.append(Operand(output(None, (1,), query, float32), (0,) * (len(batch) + 2)))
+    else:
+        walks.append(_walk(sums, 1))
     numbers = (queries, keys, dim, heads // max(key.shape[-3], 1) if len(key.shape) > 2 else 1)
     options = (
-        1 / math.sqrt(max(dim, 1)) if scale is None else float(scale),
-        int(causal),
+        1 / math.sqrt(max(dim, 1)) if scale is None else as_number(scale, name="scale"),
+        int(bool(causal)),
         int(bias is not None),
         int(sums is not None),
     )

@@ -59,10 +59,8 @@ ELEMENTWISE_WIDE = Configuration(1, 1024, 4)
 ELEMENTWISE_TALL = Configuration(32, 32, 4)
 
 
-def rows_configuration(
-    columns: int, table: tuple[Configuration, ...] = ROWS
-) -> Configuration | None:
-    """Return the one-pass configuration for rows of that width, None when they must be looped."""
+def rows_configuration(columns: int, table: tuple[Configuration, ...]) -> Configuration | None:
+    """Return the first of a table that holds rows of that width, None when none does."""
     for configuration in table:
         if columns <= configuration.block_n:
             return configuration
@@ -181,7 +179,7 @@ def _cost(m: int, n: int, batch: int, tiles: DotConfiguration) -> float:
 ATTENTION_16: dict[int, DotConfiguration] = {
     16: DotConfiguration(64, 64, 16, 4, 3),
     32: DotConfiguration(64, 64, 32, 4, 3),
-    64: DotConfiguration(64, 64, 64, 4, 3),
+    64: DotConfiguration(64, 64, 64, 4, 2),
     128: DotConfiguration(128, 64, 128, 8, 2),
     256: DotConfiguration(64, 32, 256, 8, 2),
 }

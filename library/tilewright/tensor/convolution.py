@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from numbers import Integral
 
 from tilewright.abi.dtypes import bfloat16, float16, float32
 from tilewright.errors import ArgumentError
@@ -67,7 +68,12 @@ def convolution(
         raise ArgumentError(msg)
     images, channels, *size = image.shape
     count, inner, *taps = filters.shape
-    if groups < 1 or count % groups or channels != inner * groups:
+    if (
+        not isinstance(groups, Integral)
+        or groups < 1
+        or count % groups
+        or channels != inner * groups
+    ):
         msg = (
             f"w of shape {filters.shape} does not fit the {channels} channels of x in {groups} "
             f"groups: it has [filters, channels / groups, taps, taps], filters a multiple of groups"
@@ -129,11 +135,11 @@ def convolution(
 
 
 def _pair(name: str, value: Pair, *, lowest: int) -> tuple[int, int]:
-    pair = (value, value) if isinstance(value, int) else tuple(value)
-    if len(pair) != 2 or min(pair) < lowest:
-        msg = f"{name} is an int or two, at least {lowest}, got {value}"
+    pair = value if isinstance(value, tuple | list) else (value, value)
+    if len(pair) != 2 or not all(isinstance(x, Integral) and x >= lowest for x in pair):
+        msg = f"{name} is an int or two, at least {lowest}, got {value!r}"
         raise ArgumentError(msg)
-    return pair[0], pair[1]
+    return int(pair[0]), int(pair[1])
 
 
 def _result(out: object | None, shape: Shape, like: Array, *, channels_last: bool) -> Array:

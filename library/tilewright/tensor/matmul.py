@@ -32,6 +32,7 @@ from tilewright.tensor.arrays import (
     Operand,
     are_aligned,
     as_array,
+    as_number,
     batched,
     check_same_dtype,
     check_same_side,
@@ -189,7 +190,7 @@ def matmul(
         given.get("bias"),
         _over_result(given["gate"], shape, dropped) if "gate" in given else None,
         _over_result(given["residual"], shape, dropped) if "residual" in given else None,
-        float(alpha),
+        as_number(alpha, name="alpha"),
         ACTIVATIONS[activation],
         precision_of(dtype_of(left), input_precision),
     )

@@ -20,9 +20,9 @@ _MAX_PROGRAMS = 2**31 - 1
 _GROUP_M = int(str(GROUP_M.value))
 
 
-def check_choice(name: str, value: str | None, choices: Iterable[str | None]) -> None:
+def check_choice(name: str, value: object, choices: Iterable[str | None]) -> None:
     """Raise ArgumentError unless `value` is one of `choices`."""
-    if value not in choices:
+    if not isinstance(value, str | None) or value not in choices:
         msg = f"{name} is {value!r}; it is one of {', '.join(map(repr, choices))}"
         raise ArgumentError(msg)
 

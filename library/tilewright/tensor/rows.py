@@ -16,6 +16,7 @@ from tilewright.tensor.arrays import (
     Operand,
     address_of,
     as_array,
+    as_number,
     check_computed_in_f32,
     check_same_dtype,
     dtype_of,
@@ -89,7 +90,7 @@ def layer_norm(
             raise ArgumentError(msg)
     # What is absent is never read; the result's address keeps the pointer valid.
     between = (given.get("weight", result), given.get("bias", result))
-    after = (int("weight" in given), int("bias" in given), float(eps))
+    after = (int("weight" in given), int("bias" in given), as_number(eps, name="eps"))
 
     def long_rows(x: Array, out: Array, space: IndexSpace) -> bool:
         return _layer_norm_of_long_rows(x, out, space, between, after)

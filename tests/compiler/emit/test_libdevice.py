@@ -14,11 +14,18 @@ import numpy as np
 import pytest
 
 from helpers.emitted import apply_emitted
+from helpers.every_way import lower_text
 from helpers.tile_operation import Array, apply
 from tilewright.abi.dtypes import DType, float32, float64
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.language.registry import FUNCTIONS as STUBS
+from tilewright_compiler.backend.ptx import lower_to_ptx
+from tilewright_compiler.backend.ptxas import assemble
+from tilewright_compiler.capabilities import TARGETS
+from tilewright_compiler.emit.module import emit_module
 from tilewright_compiler.ir.ops.libdevice import FUNCTIONS, MODES
+from tilewright_compiler.passes import optimize
+from tilewright_compiler.schedule.plan import schedule_module
 
 _ROUNDED = [name for name in FUNCTIONS if name.rpartition("_")[2] in MODES]
 _OF_FLOATS = [
@@ -159,3 +166,17 @@ def test_functions_of_integers_are_exact(name: str) -> None:
         got = apply_emitted("libdevice", inputs, dtype=overload.result, function=name)
         expected = apply("libdevice", inputs, dtype=overload.result, function=name)
         np.testing.assert_array_equal(got, expected)
+
+
+def test_functions_that_stay_functions_are_assembled() -> None:
+    text = (
+        "@tl.kernel\ndef k(x, out):\n    n = tl.arange(0, 128)\n    a = tl.load(x + n)\n"
+        "    b = tl.libdevice.lgamma(a) + tl.libdevice.tgamma(a)\n"
+        "    tl.store(out + n, b + tl.libdevice.pow(a, b))\n"
+    )
+    x = np.zeros(128)
+    module = schedule_module(optimize(lower_text(text, {"x": x, "out": x})))
+    ptx = lower_to_ptx(emit_module(module))
+    assert ".func" in ptx.text
+    for target in TARGETS:
+        assert assemble(ptx, target).spill_bytes == 0

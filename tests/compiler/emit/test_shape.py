@@ -67,14 +67,14 @@ ARRANGED: dict[str, tuple[str, Callable[[Array, Array], Array]]] = {
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ARRANGED)
+@pytest.mark.parametrize("name", ["join", "cat last", "flip last", "flip both", "halves"])
 def test_elements_keep_their_bits(name: str, dtype: str) -> None:
     _check(name, (8, 32), DTYPES[dtype], num_warps=2)
 
 
 @pytest.mark.parametrize(
     ("shape", "num_warps"),
-    [((2, 2), 1), ((1, 64), 1), ((64, 2), 4), ((128, 16), 4), ((2, 512), 8)],
+    [((2, 2), 1), ((64, 2), 4), ((128, 16), 4), ((2, 512), 8)],
     ids=str,
 )
 @pytest.mark.parametrize("name", ARRANGED)

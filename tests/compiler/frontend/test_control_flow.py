@@ -495,3 +495,23 @@ def k(out, low, high):
         out = np.zeros(1, np.int64)
         run(module, grid=(1, 1, 1), arguments={"out": out, "low": low, "high": high})
         assert out[0] == len(range(low, high, 2))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i in range(n):\n    for j in range(n):\n        if j > i:\n            r = r + j",
+        "for i in range(n):\n    if i > 1:\n        r = r + 1\n    if i > 2:\n        r = r + i",
+        "for i in range(n):\n    r = r + 1 if i > 1 else r\n    if i > 2:\n        r = r + i",
+        "for i in range(n):\n    if i > 1:\n        if i > 2:\n            r = r + 1\n"
+        "        else:\n            r = r * 2\n    else:\n        r = r + 0.5",
+        "while n > 0:\n    n = n - 1\n    for j in range(n):\n"
+        "        if j > 1:\n            r = r + n",
+    ],
+)
+def test_number_takes_a_type_that_shows_inside_branches_of_inner_loops(
+    body: str, tmp_path: Path
+) -> None:
+    names: dict[str, object] = {"n": 6, "r": 0}
+    exec(body, names)
+    assert _scalar(tmp_path, f"r = 0\n{body}", n=6) == names["r"]

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from helpers import wrong_arrangements, wrong_atomics, wrong_descriptors, wrong_windows
+from helpers import (
+    wrong_arrangements,
+    wrong_atomics,
+    wrong_descriptors,
+    wrong_reductions,
+    wrong_windows,
+)
 from helpers.kernel_source import load_kernel, signature_of
 from helpers.wrong_programs import PROGRAMS, WrongProgram
 from tilewright.abi.signature import ConstexprValue
@@ -40,6 +46,7 @@ def _error_of(directory: Path, text: str) -> CompileError:
         *wrong_arrangements.PROGRAMS,
         *wrong_atomics.PROGRAMS,
         *wrong_descriptors.PROGRAMS,
+        *wrong_reductions.PROGRAMS,
         *wrong_windows.PROGRAMS,
     ],
     ids=lambda program: program.name.replace(" ", "-"),

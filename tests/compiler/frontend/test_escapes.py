@@ -104,6 +104,28 @@ for i in range(6):
     total = total * 3 + i
 return total
 """,
+    "many ways on and out": """
+total = 0
+for i in range(24):
+    if (i + n) % 3 == 0:
+        continue
+    if i > 3 * n:
+        break
+    total = total + i
+return total
+""",
+    "return, break and continue": """
+total = 0
+for i in range(6):
+    if i == 4 and n == 6:
+        return -7
+    if i == n:
+        break
+    if i % 2 == 1:
+        continue
+    total = total * 3 + i + 1
+return total * 10
+""",
     "nested unrolled loops": """
 total = 0
 for i in range(3):
@@ -165,6 +187,62 @@ while n > 0:
     if n == 3:
         continue
     total = total * 2 + n
+return total
+""",
+    "break of a run-time loop": """
+total = 0
+for i in range(10):
+    if i == n:
+        break
+    total = total * 2 + i
+return total
+""",
+    "break from above": """
+total = n - n
+for i in range(9, n, -2):
+    total = total * 3 + i
+    if total > 50:
+        break
+return total
+""",
+    "break of a while": """
+total = 0
+while n < 6:
+    if total > 8:
+        break
+    total = total + n
+    n = n + 1
+    if n == 5:
+        continue
+    total = total + 1
+return total * 10 + n
+""",
+    "break of an endless while": """
+total = n
+while True:
+    total = total + 3
+    if total > 12:
+        if total % 2 == 0:
+            break
+return total
+""",
+    "break in both loops": """
+total = 0
+for i in range(n):
+    for j in range(n):
+        if j > i:
+            break
+        total = total * 2 + j
+    if total > 40:
+        break
+return total
+""",
+    "break of a loop that does not run": """
+total = n
+for i in range(n, 0):
+    if i > 2:
+        break
+    total = 0
 return total
 """,
     "guard before a loop": """
@@ -244,3 +322,27 @@ def k(x, out):
     tl.store(out + i, tl.sum(a * b, axis=0))
 """
     assert _results(tmp_path, text, range(4)) == [30, 30, 6, 6]
+
+
+@pytest.mark.parametrize("dtype", ["u8", "i8", "u64", "i64"])
+def test_loop_with_break_counts_to_the_ends_of_its_dtype(dtype: str, tmp_path: Path) -> None:
+    bits, is_signed = int(dtype[1:]), dtype[0] == "i"
+    lowest = -(1 << bits - 1) if is_signed else 0
+    highest = lowest + (1 << bits) - 1
+    array = np.dtype(f"{'int' if is_signed else 'uint'}{bits}").type
+    text = """
+@tl.kernel
+def k(out, low, high, step):
+    count = 0
+    for i in range(low, high, step):
+        if count == 9:
+            break
+        count += 1
+    tl.store(out, count)
+"""
+    ends = [(lowest, highest, highest // 4), (highest - 3, highest, 2), (highest, lowest, 1)]
+    for low, high, step in [*ends, (lowest, lowest + 20, 1), (lowest, lowest, 1)]:
+        out = np.zeros(1, np.int64)
+        arguments = {"out": out, "low": array(low), "high": array(high), "step": array(step)}
+        run_text(tmp_path, text, arguments)
+        assert out[0] == min(9, len(range(low, high, step)))

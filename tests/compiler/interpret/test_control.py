@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers.kernel_source import run_text
 from tilewright.errors import InterpreterError, OutOfBoundsError
 from tilewright_compiler.interpret.tile import run
 from tilewright_compiler.ir.core import Module
@@ -76,7 +78,9 @@ def test_a_loop_over_the_whole_range_of_integers_counts_right() -> None:
     ]:
         launch(module, 1, out=out, lower=lower, upper=upper, step=step)
         assert out[0] == count
-    with pytest.raises(InterpreterError, match="a loop's step is 0, it must be positive"):
+    with pytest.raises(
+        InterpreterError, match=r"\(0, 0, 0\): a loop's step is 0, it must be positive"
+    ):
         launch(module, 1, out=out, lower=0, upper=1, step=0)
 
 
@@ -304,3 +308,14 @@ def test_an_inner_loop_that_starts_again_is_progress() -> None:
     module = kernel("turn:*i64, out:*i64, count:i64", body)
     launch(module, 2, turn=np.zeros(1, np.int64), out=out, count=5)
     assert out.tolist() == [5, 5]
+
+
+def test_a_step_that_is_not_positive_is_found_in_the_kernels_text(tmp_path: Path) -> None:
+    text = """
+        @tl.kernel
+        def walk(out, step):
+            for i in range(0, 4, step - tl.program_id(0)):
+                tl.store(out, i)
+    """
+    with pytest.raises(InterpreterError, match=r"(?s)\(1, 0, 0\).*step is 0.*kernels.py:3:"):
+        run_text(tmp_path, text, {"out": np.zeros(1, np.int64), "step": 1}, grid=(3, 1, 1))

@@ -137,6 +137,7 @@ def test_a_wide_number_just_above_a_tie_rounds_up_to_bfloat16(source: DType) -> 
         (257, uint8, 1),
         (-1, uint64, 2**64 - 1),
         (2**31, int32, -(2**31)),
+        (1e300, float32, np.inf),
     ],
 )
 def test_constants_are_rounded_and_wrapped(value: float, dtype: DType, truth: float) -> None:

@@ -72,6 +72,63 @@ def test_violation_is_named(body: str, message: str) -> None:
     assert re.search(rf"// \^ .*{re.escape(message)}", note)
 
 
+_TILE = "%t = splat %n : tile<8xi64>\n"
+_COMBINE = "(%a: i64, %b: i64) {\nyield %a\n}"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (f"%0 = reduce_with %n {{axis = 0}} : i64 {_COMBINE}", "operands are tiles of one shape"),
+        (f"%0 = reduce_with %t {{axis = 1}} : i64 {_COMBINE}", "axis 1 is not in a tile"),
+        (
+            f"%0 = reduce_with %t {{axis = 0}} : f32 {_COMBINE}",
+            "the operands' elements and shape ()",
+        ),
+        (
+            f"%0, %1 = reduce_with %t {{axis = 0}} : i64, i64 {_COMBINE}",
+            "a result for each operand",
+        ),
+        ("%0 = reduce_with %t {axis = 0} : i64", "has 1 regions, got 0"),
+        (
+            "%0 = reduce_with %t {axis = 0} : i64 (%a: i64) {\nyield %a\n}",
+            "the region takes two scalars for each operand",
+        ),
+        (
+            "%0 = reduce_with %t {axis = 0} : i64 (%a: i64, %b: i64) {\nyield\n}",
+            "the region yields one scalar for each operand",
+        ),
+        (
+            "%0 = reduce_with %t {axis = 0} : i64 (%a: i64, %b: i64) {\n"
+            "%s = splat %a : tile<8xi64>\nyield %a\n}",
+            "the region computes with scalars, splat has a tile",
+        ),
+        (
+            f"%0 = scan %t {{axis = 0, reverse = false}} : tile<4xi64> {_COMBINE}",
+            "results have the operands' types",
+        ),
+        ('%0 = reduce %t {axis = 0, kind = "product"} : i64', "kind is one of"),
+        ("%0 = gather %t, %t {axis = 1} : tile<8xi64>", "axis 1 of tiles of one rank"),
+        (
+            "%0 = gather %t, %t {axis = 0} : tile<4xi64>",
+            "the source's elements and the index' shape",
+        ),
+        ("%0 = histogram %n : tile<8xi32>", "counts a tile of integers"),
+        ("%0 = histogram %t, %t : tile<8xi32>", "the mask is a tile of bools"),
+        ("%0 = histogram %t : tile<8xi64>", "the result is a tile of i32 of rank 1"),
+    ],
+)
+def test_wrong_reduction_or_look_up_is_named(body: str, message: str) -> None:
+    with pytest.raises(InternalCompilerError, match=re.escape(message)):
+        verify(module_of(_TILE + body))
+
+
+def test_bits_of_floats_are_not_reduced() -> None:
+    body = '%t = splat %f : tile<8xf32>\n%0 = reduce %t {axis = 0, kind = "xor"} : f32'
+    with pytest.raises(InternalCompilerError, match="xor is of integers"):
+        verify(module_of(body))
+
+
 def test_note_points_at_the_guilty_operation() -> None:
     with pytest.raises(InternalCompilerError) as caught:
         verify(module_of("%good = add %n, %n : i64\n%bad = neg %c : i64"))

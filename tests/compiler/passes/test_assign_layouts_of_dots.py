@@ -23,6 +23,7 @@ from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.passes import optimize
 from tilewright_compiler.passes.assign_layouts import assign_layouts
 from tilewright_compiler.passes.legalize_dot import legalize_dot
+from tilewright_compiler.schedule.plan import schedule_module
 
 BF16 = "*bf16"
 SIZES: dict[str, ConstexprValue] = {"n": "i64", "k": "i64", "BM": 128, "BN": 128, "BK": 64}
@@ -103,6 +104,18 @@ def test_a_matmul_converts_operands_in_the_loop_and_the_result_once(tmp_path: Pa
     assert str(element_dtype(conversion.operands[0].type)) == "bf16"
     (store,) = operations(module, "store")
     assert vector_width(layout_of(store.operands[0]), 1, limit=8) == 8
+
+
+@pytest.mark.parametrize("blocks", [(128, 256), (256, 256)])
+def test_a_result_too_large_to_be_exchanged_is_stored_as_the_dot_leaves_it(
+    blocks: tuple[int, int], tmp_path: Path
+) -> None:
+    text = dot_kernels.GATED.replace(".to(tl.bfloat16)", "")
+    pointers = tiles_of("x", "y", "z") | {"out": "*f32"}
+    sizes = SIZES | {"BM": blocks[0], "BN": blocks[1], "BK": 16}
+    module = assign(tmp_path, text, **pointers, **sizes)
+    assert moving_conversions(module) == loop_conversions(module)
+    schedule_module(lower(tmp_path, text, **pointers, **sizes))
 
 
 def test_pointers_that_a_loop_carries_walk_coalesced(tmp_path: Path) -> None:

@@ -42,7 +42,9 @@ def forms(monkeypatch: pytest.MonkeyPatch) -> Forms:
         *,
         grid: tuple[int, int, int],
         arguments: Mapping[str, Any],
+        stepwise: bool,
     ) -> None:
+        assert not stepwise
         seen.append(signature.specialization)
         module = schedule_signature(kernel, signature, snapshots=Snapshots())
         scheduled.run(module, grid=grid, arguments=arguments)

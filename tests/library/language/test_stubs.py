@@ -16,8 +16,8 @@ from tilewright.language import registry
 from tilewright.language.registry import BUILTINS, FUNCTIONS, is_builtin, is_function
 
 MODULES = (
-    "dot", "indexing", "inline_asm", "math", "memory", "program", "random", "reduce", "scan",
-    "shape", "sort",
+    "atomics", "block_pointers", "debug", "dot", "hints", "indexing", "inline_asm", "math",
+    "memory", "program", "random", "reduce", "scan", "shape", "sort",
 )  # fmt: skip
 
 
@@ -25,14 +25,16 @@ def test_the_language_has_the_operations_it_promises() -> None:
     assert {name for name in FUNCTIONS if "." not in name} == {
         "program_id", "num_programs", "range", "static_range", "static_assert", "cdiv",
         "arange", "full", "zeros", "zeros_like", "broadcast_to", "expand_dims", "reshape", "trans",
-        "ravel", "dot", "load", "store", "sum", "max", "min", "where", "maximum", "minimum", "clamp",
-        "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf",
+        "ravel", "dot", "load", "store", "sum", "max", "min", "where", "maximum", "minimum",
+        "clamp", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf",
         "sigmoid", "floor", "ceil", "fma", "fdiv",
         "broadcast", "unsqueeze", "squeeze", "view", "permute", "join", "split", "interleave",
         "cat", "flip", "cast", "expm1", "log1p", "sqrt_rn", "div_rn", "umulhi", "softmax",
         "swizzle2d", "philox", "rand", "rand4x", "randn", "randn4x", "randint", "randint4x",
         "multiple_of", "max_contiguous", "max_constancy", "assume", "make_block_ptr", "advance",
-        "debug_barrier", "device_assert", "static_print",
+        "next_power_of_2", "debug_barrier", "device_assert", "static_print", "device_print",
+        "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor",
+        "atomic_xchg", "atomic_cas",
         "uint_to_uniform_float", "pair_uniform_to_normal", "inline_asm_elementwise",
         "argmax", "argmin", "reduce", "reduce_or", "xor_sum", "associative_scan", "cumsum",
         "cumprod", "sort", "topk", "bitonic_merge", "gather", "histogram",
@@ -74,7 +76,7 @@ def test_every_function_says_what_it_gives(name: str) -> None:
     assert document.partition("\n")[0].endswith((".", ":")), document
     assert document.split()[0] in {
         "Return", "Write", "Loop", "Fail", "Repeat", "Insert", "Permute", "Print", "Stop", "Let",
-        "Promise",
+        "Promise", "Add", "Replace", "Clear", "Set", "Turn",
     }  # fmt: skip
     hints = inspect.get_annotations(FUNCTIONS[name])
     assert set(hints) == {*inspect.signature(FUNCTIONS[name]).parameters, "return"}

@@ -98,9 +98,16 @@ def test_configuration_that_is_gone_is_not_taken() -> None:
     assert choose.choose(fewer, {"x": np.zeros(1, np.int64), "n": 1000}) == CONFIGS[0]
 
 
-def test_damaged_table_is_no_table(tmp_path: Path) -> None:
+def test_equal_configurations_are_found_by_hash() -> None:
+    one, other = tl.Config({"M": 1, "N": 2}), tl.Config({"N": 2, "M": 1})
+    assert one == other
+    assert len({one, other, tl.Config({"M": 1, "N": 2}, num_warps=8)}) == 2
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 0}'])
+def test_damaged_table_is_no_table(tmp_path: Path, text: str) -> None:
     (tmp_path / "tuned").mkdir()
-    (tmp_path / "tuned" / f"{record.digest}.json").write_text("{")
+    (tmp_path / "tuned" / f"{record.digest}.json").write_text(text)
     assert _launched(1000)[0] == 64
 
 
@@ -148,6 +155,10 @@ def test_kernel_without_configurations_is_not_tuned() -> None:
         ),
         (lambda: tl.heuristics({"ODD": len})(record), "no parameter `ODD`"),
         (lambda: tl.Config({}, num_ctas=2), "num_ctas of tl.Config is 1"),
+        (lambda: tl.Config(["BLOCK"]), "kwargs of tl.Config is a dict"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda: tl.autotune([64], ["n"]), "each a tl.Config, got 64"),  # type: ignore[list-item]  # wrong on purpose
+        (lambda: tl.autotune(CONFIGS, "n"), r"a list of parameters, got 'n'; write \['n'\]"),
+        (lambda: tl.heuristics({"EVEN": True})(record), "`EVEN` is a function"),  # type: ignore[dict-item]  # wrong on purpose
         (lambda: tl.heuristics({})(len), "goes above @tl.kernel"),  # type: ignore[arg-type]  # wrong on purpose
         (
             lambda: tl.autotune(CONFIGS, ["n"], prune_configs_by={"perf_model": list}),

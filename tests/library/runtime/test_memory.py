@@ -41,13 +41,17 @@ refused(errors.ArgumentError, lambda: row.view((7,)))
 refused(errors.ArgumentError, lambda: array.view((2,), (-1,), offset=1))
 refused(errors.ArgumentError, lambda: array.view((2,), (1, 1)))
 refused(errors.ArgumentError, lambda: memory.empty((-1,), dtypes.float32))
+refused(errors.ArgumentError, lambda: memory.empty((2.5,), dtypes.float32))
+refused(errors.ArgumentError, lambda: memory.empty("ab", dtypes.float32))
+refused(errors.ArgumentError, lambda: memory.zeros(3, "f32"))
+refused(errors.ArgumentError, lambda: memory.from_numpy([1, 2]))
 refused(errors.ArgumentError, lambda: array[1:].copy_from(host))
 refused(errors.ArgumentError, lambda: array[:, 1].copy_from(host[:, 1]))
 print(len(array), array[1, 2].shape, repr(array))
 """)
     lines = done.output.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["IndexError"] * 3
-    assert [line.split()[0] for line in lines[3:-1]] == ["ArgumentError"] * 8
+    assert [line.split()[0] for line in lines[3:-1]] == ["ArgumentError"] * 12
     assert lines[-1] == "4 (6,) DeviceArray(shape=(4, 5, 6), dtype=i32, device=0)"
 
 

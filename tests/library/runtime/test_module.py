@@ -190,8 +190,13 @@ from tilewright.runtime.preload import preload
 def unknown(x):
     tl.store(x, 1.0)
 refused(errors.ArgumentError, lambda: preload(unknown))
+refused(errors.ArgumentError, lambda: preload("unknown"))
+refused(errors.ArgumentError, lambda: preload(unknown, signatures="f32"))
 """)
-    assert "in no bundle" in done.output
+    no_bundle, no_kernel, no_signature = done.output.splitlines()
+    assert "in no bundle" in no_bundle
+    assert "kernels of preload are each a Kernel, got 'unknown'" in no_kernel
+    assert "signatures of preload are each a KernelSignature, got 'f'" in no_signature
 
 
 _EXPRESSIONS = LaunchAbi(

@@ -11,7 +11,15 @@ from tilewright.abi.dtypes import float32, int64
 from tilewright.abi.signature import Fact, PointerFact, ScalarFact, specialize
 from tilewright.errors import ArgumentError
 from tilewright.kernels.reduce import sum_rows
-from tilewright.tensor.arrays import GRID_HEIGHT, Operand, batched, is_fast, output
+from tilewright.tensor.arrays import (
+    GRID_HEIGHT,
+    Operand,
+    as_array,
+    as_number,
+    batched,
+    is_fast,
+    output,
+)
 from tilewright.tensor.configurations import DotConfiguration
 from tilewright.tensor.products import check_choice, count_tiles
 
@@ -71,3 +79,43 @@ def test_more_tiles_than_a_grid_holds_are_refused() -> None:
 def test_a_choice_names_what_there_is() -> None:
     with pytest.raises(ArgumentError, match="colour is 'red'; it is one of 'blue', 'green'"):
         check_choice("colour", "red", ("blue", "green"))
+
+
+def test_strides_between_elements_are_refused() -> None:
+    records = np.zeros((3, 4), np.dtype([("x", np.float64), ("y", np.uint32)]))
+    with pytest.raises(ArgumentError, match=r"x has strides of \(48, 12\) bytes"):
+        as_array(records["x"], name="x")
+    with pytest.raises(ArgumentError, match="out has strides"):
+        output(records["x"], (3, 4), np.zeros(1))
+    single = records["x"][:1, :1]
+    assert as_array(single, name="x") is single
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.ma.masked_array([1.0, 2.0], [True, False]), r"x is a masked array.*x\.filled"),
+        ([1.0], "x is of list; an array is needed: NumPy's"),
+        (np.float32(1), "x is of float32; an array is needed"),
+        (np.zeros(3, "U0"), "<U0|<U1"),
+    ],
+)
+def test_what_is_no_array_of_elements_is_refused(value: object, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        as_array(value, name="x")
+
+
+def test_a_result_that_no_memory_holds_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="more bytes than can be addressed"):
+        output(None, (2**40, 2**40), np.zeros(1))
+
+
+@pytest.mark.parametrize("value", [10**400, 1j, np.complex64(1), "1", None, np.zeros(2)])
+def test_what_is_no_number_is_refused(value: object) -> None:
+    with pytest.raises(ArgumentError, match="alpha is"):
+        as_number(value, name="alpha")
+
+
+def test_a_choice_is_a_string_or_none() -> None:
+    with pytest.raises(ArgumentError, match=r"activation is \['relu'\]"):
+        check_choice("activation", ["relu"], (None, "relu"))

@@ -43,12 +43,15 @@ def expected_of(
 
 
 def close(found: HostArray, expected: HostArray, dtype: str) -> None:
-    """Compare at the rounding of weights and result to the dtype, relative to values of size 1."""
+    """Compare at the rounding of weights and result to the dtype, relative to values of size 1.
+
+    Of f32 at that of scores from three tf32 products, whose sums tensor cores cut off, not round.
+    """
     np.testing.assert_allclose(
         found.astype(np.float64),
         expected,
         rtol=2 * ROUNDOFF[dtype],
-        atol=6 * ROUNDOFF[dtype] + 2e-6,
+        atol=6 * ROUNDOFF[dtype] + 8e-6,
     )
 
 
@@ -194,9 +197,10 @@ def test_long_sequences(dim: int, dtype: str) -> None:
         (((16,), (16,), (16,)), {}, "wanted are"),
         (((4, 5, 129),) * 3, {}, "heads have 129 elements; attention of f32 takes up to 128"),
         (((4, 5, 16),) * 3, {"input_precision": "ieee"}, "input_precision is 'ieee'"),
+        (((4, 5, 16),) * 3, {"scale": "a"}, "scale is of str; a number is needed"),
         (((4, 5, 16),) * 3, {"bias": np.zeros((4, 5, 6), np.float32)}, "do not broadcast"),
         (((4, 5, 16),) * 3, {"bias": np.zeros((5, 5), np.float16)}, "one dtype"),
-        (((4, 5, 16),) * 3, {"lse": np.zeros((4, 5), np.float16)}, "out has dtype f16"),
+        (((4, 5, 16),) * 3, {"lse": np.zeros((4, 5), np.float16)}, "lse has dtype f16"),
         (((4, 5, 16),) * 3, {"lse": np.zeros((5, 4), np.float32).T}, "must be contiguous"),
     ],
 )

@@ -337,6 +337,7 @@ def test_elements_past_two_to_the_31() -> None:
         (((2, 4, 5), (3, 5, 6)), {}, "do not broadcast together"),
         (((4, 5), (5, 6)), {"activation": "tanh"}, "activation is 'tanh'; it is one of None, 'r"),
         (((4, 5), (5, 6)), {"input_precision": "tf16"}, "input_precision is 'tf16'"),
+        (((4, 5), (5, 6)), {"alpha": np.ones(3)}, "alpha is of ndarray; a number is needed"),
         (((4, 5), (5, 6)), {"bias": np.zeros(5, np.float32)}, r"contiguous of shape \(6,\)"),
         (
             ((4, 5), (5, 6)),

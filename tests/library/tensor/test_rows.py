@@ -174,6 +174,20 @@ def test_softmax_of_infinities(columns: int, side: str) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("largest", [1e7, 3e10, 1e30, 3e38])
+@pytest.mark.parametrize("columns", [5, 4096, 20001, 70001])
+def test_softmax_of_large_numbers(columns: int, largest: float, side: str) -> None:
+    x = np.full((2, columns), [[largest], [-largest]], np.float32)
+    x[:, 1] = 0.0
+    found = run(side, rows.softmax, x, out=poisoned(x.shape, x.dtype))
+    expected = np.zeros_like(x)
+    expected[0] = 1 / (columns - 1)
+    expected[0, 1] = 0.0
+    expected[1, 1] = 1.0
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("columns", [7, 20001], ids=["one pass", "looped"])
 def test_max_propagates_nan_and_knows_infinities(columns: int, side: str) -> None:
     x = random((4, columns), DTYPES["f32"])
@@ -207,6 +221,8 @@ def test_layer_norm_parameters_must_fit() -> None:
         rows.layer_norm(x, np.zeros((4,), np.float32))
     with pytest.raises(ArgumentError, match="one dtype"):
         rows.layer_norm(x, np.zeros((8,), np.float16))
+    with pytest.raises(ArgumentError, match="eps is of str; a number is needed"):
+        rows.layer_norm(x, eps="a")  # type: ignore[arg-type]  # what is tested
 
 
 def test_configurations_grow_and_end_where_looping_starts() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 import tilewright.language as tl
-from tilewright.abi.dtypes import DType, int1
+from tilewright.abi.dtypes import ALL, DType, float64, int1, int32, int64, uint64
 from tilewright.errors import KernelTypeError, KernelValueError
 from tilewright_compiler.frontend import convert, operators
 from tilewright_compiler.frontend.builtins import arguments, registry
 from tilewright_compiler.frontend.builtins.registry import implements
-from tilewright_compiler.frontend.infer_types import dtype_name, shape_of_operand
+from tilewright_compiler.frontend.infer_types import dtype_name, shape_of_operand, tile_of
 from tilewright_compiler.frontend.operands import (
     NONE,
     Constant,
@@ -21,6 +21,7 @@ from tilewright_compiler.frontend.operands import (
 from tilewright_compiler.frontend.operators import is_pointer
 from tilewright_compiler.frontend.scope import Scope
 from tilewright_compiler.ir.core import Value
+from tilewright_compiler.ir.types import ScalarType, element_dtype, like, shape_of
 
 
 @implements(tl.static_print)
@@ -53,6 +54,28 @@ def device_assert(scope: Scope, condition: Operand, message: Operand, mask: Oper
     scope.builder.create("assert", (checked,), message=words)
 
 
+@implements(tl.device_print)
+def device_print(scope: Scope, prefix: Operand, values: Operand, *, hex: Operand) -> None:
+    """Build a print of each value, with where each element stands."""
+    words = arguments.text(prefix, "`prefix` of tl.device_print")
+    shows_bits = arguments.flag(hex, "`hex` of tl.device_print")
+    items = values.items if isinstance(values, TupleOperand) else (values,)
+    if values == NONE or not items:
+        msg = "tl.device_print takes values after the prefix; tl.static_print prints a text alone"
+        raise KernelTypeError(msg)
+    for item in items:
+        value = convert.as_value(scope, item, "tl.device_print")
+        if is_pointer(value):
+            msg = f"tl.device_print prints numbers, got {describe(value)}"
+            raise KernelTypeError(msg)
+        digits = max(element_dtype(value.type).bits // 4, 1) if shows_bits else 0
+        printed_ = _printable(scope, value, shows_bits=shows_bits)
+        places = [*_program(scope, printed_), *_indices(scope, printed_)]
+        scope.builder.value(
+            "print", (printed_, *places), printed_.type, prefix=words, digits=digits
+        )
+
+
 @implements(tl.debug_barrier)
 def debug_barrier(scope: Scope) -> None:
     """Build the meeting of all threads."""
@@ -78,3 +101,36 @@ def _truths(scope: Scope, operand: Operand, what: str) -> Value:
         msg = f"{what} is a bool or a tile of bools, got {describe(operand)}"
         raise KernelTypeError(msg)
     return operators.to_bool(scope, value)
+
+
+def _printable(scope: Scope, value: Value, *, shows_bits: bool) -> Value:
+    """Build the value in 64 bits of its kind, or its bits as an unsigned integer."""
+    dtype = element_dtype(value.type)
+    if not shows_bits:
+        wide = float64 if dtype.is_float else int64 if dtype.is_signed or dtype == int1 else uint64
+        return convert.cast(scope, value, wide)
+    if dtype != int1 and dtype.kind != "uint":
+        unsigned = next(d for d in ALL if d.kind == "uint" and d.bits == dtype.bits)
+        value = scope.builder.value("bitcast", (value,), like(value.type, ScalarType(unsigned)))
+    return convert.cast(scope, value, uint64)
+
+
+def _program(scope: Scope, value: Value) -> list[Value]:
+    """Build the program's place in the grid, in the shape of a value."""
+    numbers = (scope.builder.value("program_id", (), ScalarType(int64), axis=i) for i in range(3))
+    return [convert.broadcast(scope, number, shape_of(value.type)) for number in numbers]
+
+
+def _indices(scope: Scope, value: Value) -> list[Value]:
+    """Build the index of each element along each axis of a value."""
+    shape = shape_of(value.type)
+    indices = []
+    for axis, extent in enumerate(shape):
+        type_ = tile_of((extent,), ScalarType(int32))
+        index = scope.builder.value("arange", (), type_, start=0, end=extent)
+        index = convert.cast(scope, index, int64)
+        for other in range(len(shape)):
+            if other != axis:
+                index = convert.expand_dims(scope, index, other)
+        indices.append(convert.broadcast(scope, index, shape))
+    return indices

@@ -83,6 +83,13 @@ def cdiv(scope: Scope, x: Operand, y: Operand) -> Operand:
     return operators.binary(scope, "//", rounded, y)
 
 
+@implements(tl.next_power_of_2)
+def next_power_of_2(_scope: Scope, n: Operand) -> Operand:
+    """Return the power of two."""
+    number = arguments.integer(n, "`n` of tl.next_power_of_2")
+    return Constant(1 << max(number - 1, 0).bit_length())
+
+
 def _grid(scope: Scope, name: str, axis: Operand) -> Operand:
     number = arguments.integer(axis, f"`axis` of tl.{name}")
     if number not in (0, 1, 2):

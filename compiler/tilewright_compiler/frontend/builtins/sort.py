@@ -17,7 +17,7 @@ from tilewright_compiler.frontend.builtins import arguments, shape
 from tilewright_compiler.frontend.builtins.reduce import numbers
 from tilewright_compiler.frontend.builtins.registry import implements
 from tilewright_compiler.frontend.infer_types import tile_of
-from tilewright_compiler.frontend.operands import NONE, Constant, Operand
+from tilewright_compiler.frontend.operands import NONE, Constant, Operand, TupleOperand
 from tilewright_compiler.frontend.operators import to_bool
 from tilewright_compiler.frontend.scope import Scope
 from tilewright_compiler.ir.core import Value
@@ -29,36 +29,34 @@ _DIGITS = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
 
 
 @implements(tl.sort)
-def sort(scope: Scope, x: Operand, dim: Operand, descending: Operand) -> Operand:
+def sort(
+    scope: Scope, x: Operand, dim: Operand, descending: Operand, return_indices: Operand
+) -> Operand:
     """Build a sorted tile."""
-    value = numbers(x, "tl.sort")
-    is_falling = arguments.flag(descending, "`descending` of tl.sort")
-    network = _Network.of(scope, value, dim, "tl.sort")
+    network = _Network.of(scope, x, dim, descending, return_indices, "tl.sort")
     for stage in range(1, network.bits + 1):
-        network.merge(stage, is_falling=is_falling)
-    return network.values(value)
+        network.merge(stage)
+    return network.result()
 
 
 @implements(tl.bitonic_merge)
 def bitonic_merge(scope: Scope, x: Operand, dim: Operand, descending: Operand) -> Operand:
     """Build the last stage of a sort."""
-    value = numbers(x, "tl.bitonic_merge")
-    is_falling = arguments.flag(descending, "`descending` of tl.bitonic_merge")
-    network = _Network.of(scope, value, dim, "tl.bitonic_merge")
-    network.merge(network.bits, is_falling=is_falling)
-    return network.values(value)
+    network = _Network.of(scope, x, dim, descending, Constant(False), "tl.bitonic_merge")
+    network.merge(network.bits)
+    return network.result()
 
 
 @implements(tl.topk)
-def topk(scope: Scope, x: Operand, k: Operand, dim: Operand, largest: Operand) -> Operand:
+def topk(
+    scope: Scope, x: Operand, k: Operand, dim: Operand, largest: Operand, return_indices: Operand
+) -> Operand:
     """Build the first elements of a sorted tile: of two sorted runs, only the better half goes on.
 
-    A rising run and a falling one are the halves of a bitonic sequence, whose larger half is the
-    maximum of the two, element by element.
+    A run and one in the opposite order are the halves of a bitonic sequence, whose better half is,
+    element by element, the better of the two.
     """
-    value = numbers(x, "tl.topk")
-    is_largest = arguments.flag(largest, "`largest` of tl.topk")
-    network = _Network.of(scope, value, dim, "tl.topk")
+    network = _Network.of(scope, x, dim, largest, return_indices, "tl.topk", flag="largest")
     count = arguments.integer(k, "`k` of tl.topk")
     extent = 1 << network.bits
     if count < 1 or count & (count - 1) or count > extent:
@@ -66,62 +64,112 @@ def topk(scope: Scope, x: Operand, k: Operand, dim: Operand, largest: Operand) -
         raise KernelValueError(msg)
     wanted = count.bit_length() - 1
     for stage in range(1, wanted + 1):
-        network.merge(stage, is_falling=is_largest)
+        network.merge(stage)
     while network.bits > wanted:
-        network.keep("max" if is_largest else "min", wanted)
-        network.merge(wanted, is_falling=is_largest)
-    return network.values(value)
+        network.keep(wanted)
+        network.merge(wanted)
+    return network.result()
 
 
 @dataclass(slots=True)
 class _Network:
-    """A tile of keys whose axis `axis` lies in `bits` axes of extent 2, the highest bit first."""
+    """A tile of keys [1, ..., 2, ..., 2, ...]: from `axis` on, an axis for each of `bits` bits of
+    the index, the highest first.
+
+    `places` are the indices that the elements had, if they are wanted: then no two of them are
+    equal, since the lower index comes first.
+    """
 
     scope: Scope
+    source: Value
     keys: Value
+    places: Value | None
     axis: int
     bits: int
+    is_falling: bool
 
     @classmethod
-    def of(cls, scope: Scope, value: Value, dim: Operand, what: str) -> _Network:
+    def of(
+        cls,
+        scope: Scope,
+        x: Operand,
+        dim: Operand,
+        falling: Operand,
+        return_indices: Operand,
+        what: str,
+        *,
+        flag: str = "descending",
+    ) -> _Network:
         """Start with the elements of a tile along an axis, by default the last."""
-        extents = shape_of(value.type)
-        axis = arguments.axis(
-            Constant(-1) if dim == NONE else dim, len(extents), f"`dim` of {what}"
-        )
+        source = numbers(x, what)
+        is_falling = arguments.flag(falling, f"`{flag}` of {what}")
+        extents = shape_of(source.type)
+        last = Constant(-1)
+        axis = arguments.axis(last if dim == NONE else dim, len(extents), f"`dim` of {what}")
         bits = extents[axis].bit_length() - 1
-        keys = _keys(scope, value)
-        split = (*extents[:axis], *(2,) * bits, *extents[axis + 1 :])
-        return cls(scope, shape.reshaped(scope, keys, split or (1,)), axis, bits)
+        # The first axis is there for tiles of one axis, which would be left with none.
+        split = (1, *extents[:axis], *(2,) * bits, *extents[axis + 1 :])
+        keys = shape.reshaped(scope, _keys(scope, source), split)
+        places = None
+        if arguments.flag(return_indices, f"`return_indices` of {what}"):
+            places = shape.reshaped(scope, shape.indices(scope, extents, axis), split)
+        return cls(scope, source, keys, places, axis + 1, bits, is_falling)
 
-    def merge(self, stage: int, *, is_falling: bool) -> None:
+    def merge(self, stage: int) -> None:
         """Put bitonic runs of 2^stage elements in order: every other one the other way round."""
         for bit in reversed(range(stage)):
-            build, type_ = self.scope.builder.value, self.keys.type
-            other = build("flip", (self.keys,), type_, axis=self.axis + self.bits - 1 - bit)
-            low = build("min", (self.keys, other), type_)
-            high = build("max", (self.keys, other), type_)
-            pair = (high, low) if is_falling else (low, high)
-            self.keys = build("select", (self._is_first(bit, stage), *pair), type_)
+            self._exchange(bit, stage)
 
-    def keep(self, kind: str, bit: int) -> None:
-        """Keep of each two elements that differ in a bit of the index the maximum or minimum."""
-        axis = self.axis + self.bits - 1 - bit
-        extents = shape_of(self.keys.type)
-        target = (*extents[:axis], *extents[axis + 1 :])
-        if not target:
-            target, self.keys = (1,), shape.reshaped(self.scope, self.keys, (1, *extents))
-            axis += 1
-        type_ = tile_of(target, element_type(self.keys.type))
-        self.keys = self.scope.builder.value("reduce", (self.keys,), type_, axis=axis, kind=kind)
+    def keep(self, bit: int) -> None:
+        """Keep of each two elements that differ in a bit of the index the one that comes first."""
+        axis = self._axis_of(bit)
+        if self.places is None:
+            extents = shape_of(self.keys.type)
+            target = tile_of((*extents[:axis], *extents[axis + 1 :]), element_type(self.keys.type))
+            kind = "max" if self.is_falling else "min"
+            build = self.scope.builder.value
+            self.keys = build("reduce", (self.keys,), target, axis=axis, kind=kind)
+        else:
+            self._exchange(bit, self.bits)
+            self.keys = shape.selected(self.scope, self.keys, axis, index=0)
+            self.places = shape.selected(self.scope, self.places, axis, index=0)
         self.bits -= 1
 
-    def values(self, source: Value) -> Value:
-        """Return the elements in the order of the keys, of the dtype and rank of `source`."""
-        extents = list(shape_of(source.type))
-        extents[self.axis] = 1 << self.bits
+    def result(self) -> Operand:
+        """Return the elements in the order of their keys, and the indices if they are wanted."""
+        extents = list(shape_of(self.source.type))
+        extents[self.axis - 1] = 1 << self.bits
         keys = shape.reshaped(self.scope, self.keys, tuple(extents))
-        return _elements(self.scope, keys, element_dtype(source.type))
+        elements = _elements(self.scope, keys, element_dtype(self.source.type))
+        if self.places is None:
+            return elements
+        return TupleOperand((elements, shape.reshaped(self.scope, self.places, tuple(extents))))
+
+    def _axis_of(self, bit: int) -> int:
+        return self.axis + self.bits - 1 - bit
+
+    def _exchange(self, bit: int, stage: int) -> None:
+        """Put each two elements that differ in a bit of the index in the order of their run."""
+        build, type_, axis = self.scope.builder.value, self.keys.type, self._axis_of(bit)
+        other = build("flip", (self.keys,), type_, axis=axis)
+        is_first = self._is_first(bit, stage)
+        if self.places is None:
+            low = build("min", (self.keys, other), type_)
+            high = build("max", (self.keys, other), type_)
+            pair = (high, low) if self.is_falling else (low, high)
+            self.keys = build("select", (is_first, *pair), type_)
+            return
+        bools, places = is_first.type, self.places
+        other_place = build("flip", (places,), places.type, axis=axis)
+        better = "gt" if self.is_falling else "lt"
+        is_better = build("cmp", (other, self.keys), bools, predicate=better)
+        is_equal = build("cmp", (other, self.keys), bools, predicate="eq")
+        is_earlier = build("cmp", (other_place, places), bools, predicate="lt")
+        is_before = build("or", (is_better, build("and", (is_equal, is_earlier), bools)), bools)
+        # What comes first takes the other if that is before it, what comes second if not.
+        takes = build("cmp", (is_before, is_first), bools, predicate="eq")
+        self.keys = build("select", (takes, other, self.keys), type_)
+        self.places = build("select", (takes, other_place, places), places.type)
 
     def _is_first(self, bit: int, stage: int) -> Value:
         """Build which elements of the tile take what comes first: lower in a run that goes forward.
@@ -130,9 +178,8 @@ class _Network:
         """
         scope, build = self.scope, self.scope.builder.value
         extents = shape_of(self.keys.type)
-        index = build(
-            "arange", (), tile_of((1 << self.bits,), ScalarType(int32)), start=0, end=1 << self.bits
-        )
+        count = 1 << self.bits
+        index = build("arange", (), tile_of((count,), ScalarType(int32)), start=0, end=count)
         mask = 1 << bit | (1 << stage if stage < self.bits else 0)
         chosen = build("and", (index, convert.filled(scope, mask, index.type)), index.type)
         bools = like(index.type, ScalarType(int1))

@@ -14,9 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.errors import InterpreterError
 from tilewright_compiler.interpret.batch import Batch, Part, merge, take
-from tilewright_compiler.interpret.ops.form import Compute, Control, Environment, Operands, Pause
+from tilewright_compiler.interpret.ops.form import (
+    Compute,
+    Control,
+    Environment,
+    Operands,
+    Pause,
+    failure,
+)
 
 if TYPE_CHECKING:
     from tilewright_compiler.interpret.numerics import Array
@@ -31,8 +37,9 @@ def _for(
     lower, upper, step, *initial = operands
     carried = tuple(initial)
     if (step <= 0).any():
-        msg = f"kernel {batch.kernel!r}: a loop's step is {step.min()}, it must be positive"
-        raise InterpreterError(msg)
+        position = int(np.argmax(step <= 0))
+        what = f"a loop's step is {step[position]}, it must be positive"
+        raise failure(operation, batch, position, what)
     counts = _trip_counts(lower, upper, step)  # [P] or [1]
     induction = lower
     size = batch.size

@@ -157,7 +157,7 @@ def _async_copy(warp: Warp, operation: Operation) -> None:
         loaded = memory.load(pointer, mask, None, access=access)
         return to_bytes(np.broadcast_to(loaded, pointer.shape))
 
-    fetch()  # what lies outside of the arguments is an error now, whenever the copy reads
+    fetch()  # refuses an address outside every argument, of which nothing could be noted
     here = warp.access(operation, operation)
     senders = np.broadcast_to(threads(warp.index), owner.shape)[owner]
     where = _where(pointer, mask)

@@ -20,12 +20,13 @@ from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.warp.traces import (
     SEVERAL,
     Access,
+    Accesses,
     Trace,
     access_text,
     placed,
+    race_text,
     thread_text,
 )
-from tilewright_compiler.ir.core import Operation
 
 
 class GlobalTraces:
@@ -47,8 +48,7 @@ class GlobalTraces:
         self._kinds = np.zeros(size, np.int64)
         self._copied = np.zeros(size, np.int64)
         self._epoch = 0
-        self._accesses: list[Access] = []
-        self._numbers: dict[tuple[Operation, int], int] = {}
+        self._accesses = Accesses()
         self.where = ""
 
     def begin(self, where: str) -> None:
@@ -56,7 +56,6 @@ class GlobalTraces:
         self.where = where
         self._epoch += 1
         self._accesses.clear()
-        self._numbers.clear()
 
     def meet(self) -> None:
         """Begin the next epoch: all warps passed a barrier."""
@@ -67,14 +66,14 @@ class GlobalTraces:
         units, by = self._spread(addresses, threads, size_bytes)
         self._refuse(units, by, access, self._wrote, self._met)
         others = self._read.others(units, by, self._epoch)
-        self._read.record(units, by, self._epoch, self._number(access))
+        self._read.record(units, by, self._epoch, self._accesses.number(access))
         self._read.thread[units[others]] = SEVERAL
 
     def store(self, addresses: Array, threads: Array, values: Array, *, access: Access) -> None:
         """Note a store of values to addresses that are in bounds, [n]; threads likewise."""
         units, by = self._spread(addresses, threads, values.dtype.itemsize)
         bits = np.ascontiguousarray(values).view(f"u{self._granule}").astype(np.uint64).ravel()
-        number = self._number(access)
+        number = self._accesses.number(access)
         copied = self._copied[units] > 0
         if copied.any():
             self._fail(units, by, copied, access, "writes what a copy under way reads")
@@ -95,7 +94,7 @@ class GlobalTraces:
         Operations of one `kind` may come in any order; 0 stands for those that may not.
         """
         units, by = self._spread(addresses, threads, size_bytes)
-        number = self._number(access)
+        number = self._accesses.number(access)
         if (self._copied[units] > 0).any():
             copied = self._copied[units] > 0
             self._fail(units, by, copied, access, "changes what a copy under way reads")
@@ -120,7 +119,7 @@ class GlobalTraces:
 
         def end() -> None:
             np.subtract.at(self._copied, units, 1)
-            self._read.record(units, by, self._epoch, self._number(access))
+            self._read.record(units, by, self._epoch, self._accesses.number(access))
 
         return end
 
@@ -135,13 +134,6 @@ class GlobalTraces:
         by = np.broadcast_to(threads[:, None], units.shape)
         return units.ravel(), by.ravel()
 
-    def _number(self, access: Access) -> int:
-        key = access.operation, access.turn
-        if key not in self._numbers:
-            self._numbers[key] = len(self._accesses)
-            self._accesses.append(access)
-        return self._numbers[key]
-
     def _refuse(self, units: Array, threads: Array, access: Access, *traces: Trace) -> None:
         """Raise ScheduleError if another thread's access of this epoch is in one of the traces."""
         for trace in traces:
@@ -155,8 +147,7 @@ class GlobalTraces:
         first = units[int(racing.argmax())]
         other = self._accesses[int(trace.access[first])]
         verb = "read" if trace is self._read else "write"
-        thread = thread_text(int(trace.thread[first]))
-        what = f"races with the {verb} of {access_text(other)} by {thread}: no barrier between them"
+        what = race_text(verb, other, int(trace.thread[first]))
         self._fail(units, threads, racing, access, what, other)
 
     def _fail(

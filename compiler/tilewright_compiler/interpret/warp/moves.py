@@ -235,7 +235,7 @@ def _promise(warp: Warp, operation: Operation) -> Array | None:
 
 COMPUTE: Mapping[str, Compute] = MappingProxyType(
     {
-        **dict.fromkeys(hints.COMPUTE, _promise),
+        **dict.fromkeys((*hints.COMPUTE, "print"), _promise),
         "arange": _arange,
         "splat": _splat,
         "expand_dims": _reshape,

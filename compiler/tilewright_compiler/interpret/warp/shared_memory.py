@@ -26,9 +26,11 @@ from tilewright_compiler.interpret.warp.traces import (
     NOBODY,
     SEVERAL,
     Access,
+    Accesses,
     Trace,
     access_text,
     placed,
+    race_text,
     thread_text,
 )
 from tilewright_compiler.ir.core import Operation
@@ -80,8 +82,7 @@ class SharedMemory:
             self._proxies = Proxies(size, clocks=clocks, num_warps=num_warps)
         self._last_epoch = 0
         self._epochs: dict[int, int] = {}  # of warps; 0 before the first barrier
-        self._accesses: list[Access] = []
-        self._numbers: dict[tuple[Operation, int], int] = {}
+        self._accesses = Accesses()
         self._allocations: dict[Operation, int] = {}
 
     @property
@@ -108,7 +109,7 @@ class SharedMemory:
     def read(self, starts: Array, threads: Array, size_bytes: int, *, access: Access) -> Array:
         """Return the bytes of elements at `starts`, [..., size_bytes]; threads likewise [...]."""
         units, by = self._spread(starts, threads, size_bytes, access)
-        number, epoch = self._number(access), self._epoch
+        number, epoch = self._accesses.number(access), self._epoch
         self._refuse_in_flight(units, by, access)
         self._touch(units, by, access, writes=False)
         racing = self._wrote.others(units, by, epoch)
@@ -133,7 +134,7 @@ class SharedMemory:
         """
         units, by = self._spread(starts, threads, values.shape[-1], access)
         new = np.ascontiguousarray(values).view(self._units.dtype).ravel()
-        number = self._number(access)
+        number = self._accesses.number(access)
         self._refuse_in_flight(units, by, access)
         self._touch(units, by, access, writes=True)
         replica = (self._wrote.access[units] == number) & (self._wrote.epoch[units] == self._epoch)
@@ -158,7 +159,7 @@ class SharedMemory:
         """
         size_bytes = values.dtype.itemsize
         units, by = self._spread(starts, threads, size_bytes, access)
-        number = self._number(access)
+        number = self._accesses.number(access)
         self._refuse_in_flight(units, by, access)
         own = (self._wrote.access[units] == number) & (self._wrote.epoch[units] == self._epoch)
         racing = self._wrote.others(units, by, self._epoch) & ~own
@@ -192,7 +193,7 @@ class SharedMemory:
         if racing.any():
             self._race(units, by, racing, access, self._wrote)
         self._refuse_readers(units, by, access)
-        self._flight[units], self._flight_thread[units] = self._number(access), by
+        self._flight[units], self._flight_thread[units] = self._accesses.number(access), by
         if np.unique(units).size != units.size:
             self._fail(units, by, np.ones(units.shape, np.bool_), access, "copies to a place twice")
         return Copy(units, by, fetch, end, access)
@@ -205,7 +206,9 @@ class SharedMemory:
         """Make delivered bytes visible to the threads that sent them."""
         copy.end()
         self._flight[copy.units] = -1
-        self._wrote.record(copy.units, copy.threads, self._epoch, self._number(copy.access))
+        self._wrote.record(
+            copy.units, copy.threads, self._epoch, self._accesses.number(copy.access)
+        )
         self._owner[copy.units] = self._allocation(copy.access)
 
     # What warps start and do not do themselves
@@ -218,7 +221,7 @@ class SharedMemory:
             self.actor,
             actor=mbarrier.actor,
             time=mbarrier.phase + 1,
-            access=self._number(access),
+            access=self._accesses.number(access),
         )
         self._refuse(conflict, units, by, access)
         self._units[units] = np.iinfo(self._units.dtype).max
@@ -232,7 +235,9 @@ class SharedMemory:
     def begin_reading(self, starts: Array, size_bytes: int, *, access: Access) -> Array:
         """Start reading elements at `starts` [n] behind the warp's back; return their units."""
         units, by = self._spread(starts, np.array(SEVERAL), size_bytes, access)
-        conflict = self.proxies.begin_reading(units, self.actor, access=self._number(access))
+        conflict = self.proxies.begin_reading(
+            units, self.actor, access=self._accesses.number(access)
+        )
         self._refuse(conflict, units, by, access)
         racing = self._wrote.others(units, by, self._epoch)
         if racing.any():
@@ -254,7 +259,7 @@ class SharedMemory:
 
     def _touch(self, units: Array, threads: Array, access: Access, *, writes: bool) -> None:
         if self._proxies is not None:
-            number = self._number(access)
+            number = self._accesses.number(access)
             conflict = self._proxies.touch(units, self.actor, access=number, writes=writes)
             self._refuse(conflict, units, threads, access)
 
@@ -287,13 +292,6 @@ class SharedMemory:
             what = f"reaches beyond the {self._units.nbytes} bytes of shared memory"
             self._fail(units, threads_of_units, outside, access, what)
         return units, threads_of_units
-
-    def _number(self, access: Access) -> int:
-        key = access.operation, access.turn
-        if key not in self._numbers:
-            self._numbers[key] = len(self._accesses)
-            self._accesses.append(access)
-        return self._numbers[key]
 
     def _allocation(self, access: Access) -> int:
         return self._allocations.setdefault(access.allocation, len(self._allocations))
@@ -329,8 +327,7 @@ class SharedMemory:
         first = units[int(racing.argmax())]
         other = self._accesses[int(trace.access[first])]
         verb = "write" if trace is self._wrote else "read"
-        thread = thread_text(int(trace.thread[first]))
-        what = f"races with the {verb} of {access_text(other)} by {thread}: no barrier between them"
+        what = race_text(verb, other, int(trace.thread[first]))
         self._fail(units, threads, racing, access, what, other)
 
     def _fail(

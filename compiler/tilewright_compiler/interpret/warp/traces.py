@@ -34,6 +34,30 @@ class Access:
     allocation: Operation
 
 
+class Accesses:
+    """The accesses of one program, numbered as they first occur."""
+
+    def __init__(self) -> None:
+        self._accesses: list[Access] = []
+        self._numbers: dict[tuple[Operation, int], int] = {}
+
+    def __getitem__(self, number: int) -> Access:
+        return self._accesses[number]
+
+    def number(self, access: Access) -> int:
+        """Return the number of an access, a new one if it was not seen before."""
+        key = access.operation, access.turn
+        if key not in self._numbers:
+            self._numbers[key] = len(self._accesses)
+            self._accesses.append(access)
+        return self._numbers[key]
+
+    def clear(self) -> None:
+        """Begin with another program."""
+        self._accesses.clear()
+        self._numbers.clear()
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """For each unit of memory, the last access of a kind: its epoch, thread, and number."""
@@ -72,6 +96,12 @@ def thread_text(thread: int) -> str:
     if thread == SEVERAL:
         return "several threads"
     return f"warp {thread // NUM_LANES} lane {thread % NUM_LANES}"
+
+
+def race_text(verb: str, other: Access, thread: int) -> str:
+    """Return what is wrong with an access that races with another one, for messages."""
+    by = thread_text(thread)
+    return f"races with the {verb} of {access_text(other)} by {by}: no barrier between them"
 
 
 def placed(where: str, message: str, *accesses: Access | None) -> str:

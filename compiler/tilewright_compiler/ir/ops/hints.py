@@ -29,7 +29,7 @@ def _verify_promise(operation: Operation) -> str | None:
     extents = shape_of(source.type) or (1,)
     if not 0 <= operation.attributes["axis"] < len(extents):
         return f"axis is 0..{len(extents) - 1}"
-    number = operation.attributes.get("run", operation.attributes.get("divisor"))
+    number: int = operation.attributes.get("run", operation.attributes.get("divisor", 0))
     if number < 1 or number & (number - 1):
         return f"promises a power of two, got {number}"
     extent = extents[operation.attributes["axis"]]

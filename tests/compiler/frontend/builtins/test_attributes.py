@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tilewright.language as tl
 from helpers.kernel_source import lower_text, run_text
 
 
@@ -43,3 +44,33 @@ def k(out, n):
         out = np.zeros(1, np.int64)
         run_text(tmp_path, text, {"out": out, "n": n})
         assert out[0] == expected
+
+
+def test_star_takes_tuples_apart(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def f(a, b, c: tl.constexpr, d=7):
+    return a * 1000 + b * 100 + c * 10 + d
+
+@tl.kernel
+def k(out, n):
+    pair = (n, 2)
+    both = (*pair, *(3,), 4)
+    tl.static_assert(len(both) == 4 and both[2] == 3)
+    tl.store(out, f(*pair, 3))
+    tl.store(out + 1, f(*both))
+    tl.store(out + 2, f(1, *(5, 6)))
+"""
+    out = np.zeros(3, np.int64)
+    run_text(tmp_path, text, {"out": out, "n": 1})
+    assert out.tolist() == [1237, 1234, 1567]
+
+
+def test_powers_of_two_and_quotients_are_known_in_and_outside_kernels(tmp_path: Path) -> None:
+    pairs = [(0, 1), (1, 1), (2, 2), (3, 4), (64, 64), (65, 128)]
+    checks = "".join(
+        f"    tl.static_assert(tl.next_power_of_2({n}) == {power})\n" for n, power in pairs
+    )
+    lower_text(tmp_path, f"@tl.kernel\ndef k(x):\n{checks}", x="*f32")
+    assert [tl.next_power_of_2(n) for n, _ in pairs] == [power for _, power in pairs]
+    assert [tl.cdiv(n, 4) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]

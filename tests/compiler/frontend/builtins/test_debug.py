@@ -125,3 +125,58 @@ def k(x, out):
     assert "st.global" in first
     assert "ld.global" in rest
     assert "ld.global" not in first
+
+
+FOUR = [(0, 0, "1.500000"), (0, 1, "-2.000000"), (1, 0, "nan"), (1, 1, "inf")]
+PRINT = """
+@tl.kernel
+def k(x):
+    p = tl.program_id(1)
+    values = tl.load(x + tl.arange(0, 2)[:, None] * 2 + tl.arange(0, 2)[None, :])
+    {statement}
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "printed"),
+    [
+        (
+            "tl.device_print('100%', values)",
+            [
+                f"pid (0, {p}, 0) idx ({i}, {j}) 100% {value}"
+                for p in range(2)
+                for i, j, value in FOUR
+            ],
+        ),
+        ("tl.device_print('p', p + 3)", ["pid (0, 0, 0) p 3", "pid (0, 1, 0) p 4"]),
+        (
+            "tl.device_print('x', p.to(tl.uint8) - 1, p == 1)",
+            ["pid (0, 0, 0) x 255", "pid (0, 1, 0) x 0", "pid (0, 0, 0) x 0", "pid (0, 1, 0) x 1"],
+        ),
+        (
+            "tl.device_print('h', (p - 2).to(tl.int16), hex=True)",
+            ["pid (0, 0, 0) h 0xfffe", "pid (0, 1, 0) h 0xffff"],
+        ),
+        (
+            "tl.device_print('f', 1.5, hex=True)",
+            [f"pid (0, {p}, 0) f 0x3fc00000" for p in range(2)],
+        ),
+    ],
+)
+def test_device_print_says_where_and_what(
+    statement: str, printed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = PRINT.format(statement=statement)
+    x = np.array([1.5, -2, np.nan, np.inf], np.float32)
+    run_text(tmp_path, text, {"x": x}, grid=(1, 2, 1))
+    assert capsys.readouterr().out.splitlines() == printed
+
+
+def test_device_print_calls_what_the_driver_links(tmp_path: Path) -> None:
+    text = PRINT.format(statement="tl.device_print('a', values, p, hex=False)")
+    kernel = load_kernel(tmp_path, text)
+    signature = signature_of(kernel, {"x": "*f32"})
+    ptx = driver.show(kernel, signature, "ptx")
+    # Four elements for 128 threads: one register, and a thread in 32 prints.
+    assert ptx.count("vprintf, ") == 2
+    assert driver.show(kernel, signature, "resources")
