@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from helpers.wrong_programs import WrongProgram
+from helpers.wrong_programs import WrongProgram, in_kernel
 from tilewright.errors import CompileError, KernelTypeError, KernelValueError
 
 
 def _wrong(name: str, error: type[CompileError], says: tuple[str, ...], line: str) -> WrongProgram:
-    head = "@tl.kernel\ndef wrong(x, h, n, f, B: tl.constexpr):\n    t = tl.arange(0, B)\n"
-    text = f"{head}    {line}\n"
-    return WrongProgram(name, error, says, text)
+    return WrongProgram(name, error, says, in_kernel(f"t = tl.arange(0, B)\n{line}"))
 
 
 MATHEMATICS = (

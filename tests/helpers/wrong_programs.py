@@ -28,15 +28,16 @@ class WrongProgram:
     caret: str = ""
 
 
-def _in_kernel(body: str, parameters: str = "x, h, n, f, B: tl.constexpr") -> str:
+def in_kernel(body: str) -> str:
+    """Return a kernel with these lines as its body."""
     lines = "\n".join(f"    {line}" for line in body.strip("\n").split("\n"))
-    return f"@tl.kernel\ndef wrong({parameters}):\n{lines}\n"
+    return f"@tl.kernel\ndef wrong(x, h, n, f, B: tl.constexpr):\n{lines}\n"
 
 
 def _wrong(
     name: str, error: type[CompileError], says: tuple[str, ...], body: str, caret: str = ""
 ) -> WrongProgram:
-    return WrongProgram(name, error, says, _in_kernel(body), caret)
+    return WrongProgram(name, error, says, in_kernel(body), caret)
 
 
 SYNTAX = (

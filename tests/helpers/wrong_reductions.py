@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helpers.wrong_programs import WrongProgram
+from helpers.wrong_programs import WrongProgram, in_kernel
 from tilewright.errors import CompileError, KernelSyntaxError, KernelTypeError, KernelValueError
 
 _FUNCTIONS = """\
@@ -21,9 +21,8 @@ def wide(a, b):
 
 
 def _wrong(name: str, error: type[CompileError], says: tuple[str, ...], line: str) -> WrongProgram:
-    head = "@tl.kernel\ndef wrong(x, h, n, f, B: tl.constexpr):\n    t = tl.arange(0, B)\n"
-    head += "    m = tl.reshape(t, (4, 16))\n    v = tl.load(x + t)\n"
-    return WrongProgram(name, error, says, f"{_FUNCTIONS}\n{head}    {line}\n")
+    head = "t = tl.arange(0, B)\nm = tl.reshape(t, (4, 16))\nv = tl.load(x + t)\n"
+    return WrongProgram(name, error, says, f"{_FUNCTIONS}\n{in_kernel(head + line)}")
 
 
 PROGRAMS = (

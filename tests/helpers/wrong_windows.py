@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from helpers.wrong_programs import WrongProgram
+from helpers.wrong_programs import WrongProgram, in_kernel
 from tilewright.errors import CompileError, KernelTypeError, KernelValueError
 
 
 def _wrong(name: str, error: type[CompileError], says: tuple[str, ...], body: str) -> WrongProgram:
-    lines = "\n".join(f"    {line}" for line in body.split("\n"))
-    text = f"@tl.kernel\ndef wrong(x, h, n, f, B: tl.constexpr):\n{lines}\n"
-    return WrongProgram(name, error, says, text)
+    return WrongProgram(name, error, says, in_kernel(body))
 
 
 _WINDOW = "a = tl.make_block_ptr(x, (n, n), (n, 1), (0, 0), (16, 16), (1, 0))\n"

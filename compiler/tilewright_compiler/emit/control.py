@@ -10,6 +10,9 @@ from tilewright_compiler.emit.types import register_type
 from tilewright_compiler.ir.core import Block, Operation, Value
 from tilewright_compiler.ir.types import element_dtype
 
+# Bounds of this width are taken as they are: no kernel counts to their end.
+_WIDEST = 64
+
 EmitBlock = Callable[[KernelEmitter, Block], None]
 
 
@@ -39,22 +42,30 @@ def emitters(emit_block: EmitBlock) -> Mapping[str, Emit]:
 
 def _emit_for(emitter: KernelEmitter, operation: Operation, emit_block: EmitBlock) -> None:
     text, (body,) = emitter.text, operation.regions
-    lower, upper, step = (emitter.scalar(value) for value in operation.operands[:3])
+    bounds = [emitter.scalar(value) for value in operation.operands[:3]]
     initial = operation.operands[3:]
     induction, *carried = body.arguments
     dtype = element_dtype(induction.type)
+    type_ = counted = register_type(induction.type)
+    # The last step may lead beyond what a narrow type holds; a step of 1 stops at the end.
+    if dtype.bits < _WIDEST and bounds[2] != text.constant(1, dtype):
+        extend, counted = "sext" if dtype.is_signed else "zext", f"i{_WIDEST}"
+        bounds = [text.value(f"llvm.{extend} {bound} : {type_} to {counted}") for bound in bounds]
+    lower, upper, step = bounds
     sign = "" if dtype.is_signed else "unsigned "
     types = _flat_types(initial)
     left, results = text.reserve(count=len(types))
     counter = text.fresh()
-    emitter.define(induction, [counter])
     inner = _define_arguments(emitter, carried)
     header = f"{left}scf.for {sign}{counter} = {lower} to {upper} step {step}"
     if types:
         assignments = _assignments(inner, _flat_names(emitter, initial))
         header += f" iter_args({assignments}) -> ({', '.join(types)})"
-    text.line(f"{header} : {register_type(induction.type)} {{")
+    text.line(f"{header} : {counted} {{")
     with text.nested():
+        if counted != type_:
+            counter = text.value(f"llvm.trunc {counter} : {counted} to {type_}")
+        emitter.define(induction, [counter])
         emit_block(emitter, body)
     text.line("}")
     _define_results(emitter, operation, results)

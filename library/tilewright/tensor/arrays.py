@@ -69,10 +69,14 @@ def _check_is_walkable(array: np.ndarray[Any, np.dtype[Any]], name: str) -> None
 
 
 def as_number(value: object, *, name: str) -> float:
-    """Return a number as a float; raises ArgumentError for what is none."""
-    if isinstance(value, Real | np.integer | np.floating | np.bool_):
+    """Return a number, or an array of no axes, as a float; raises ArgumentError for the rest."""
+    number: Any = value
+    # Scalars of NumPy and torch, and arrays of no axes.
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        number = value.item()
+    if isinstance(number, Real):
         try:
-            return float(value)
+            return float(number)
         except OverflowError:
             msg = f"{name} is larger than any float"
             raise ArgumentError(msg) from None

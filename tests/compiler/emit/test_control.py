@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.emitted import run_scheduled
+from helpers.every_way import run_every_way
 from tilewright_compiler.ir.parser import parse_module
 from tilewright_compiler.schedule.plan import schedule_module
 
@@ -84,3 +85,31 @@ def test_if_gives_the_taken_branch(n: int) -> None:
   }
 """
     np.testing.assert_array_equal(_run(body, n), np.arange(128) * n)
+
+
+NARROW = """
+@tl.kernel
+def count(out, lower, upper, step):
+    low, high, by = tl.load(lower), tl.load(upper), tl.load(step)
+    n = 0
+    for i in range(low, high, by):
+        tl.store(out + 1 + n, i)
+        n += 1
+    tl.store(out, n)
+"""
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32])
+@pytest.mark.parametrize("step", [1, 60, "half"])
+def test_a_range_may_end_less_than_a_step_below_the_limit(dtype: type, step: int | str) -> None:
+    most = int(np.iinfo(dtype).max)
+    by = most // 2 + 1 if isinstance(step, str) else step
+    lower = max(most - 3 * by // 2, int(np.iinfo(dtype).min))
+    arrays = {
+        name: np.array([value], dtype)
+        for name, value in {"lower": lower, "upper": most, "step": by}.items()
+    }
+    found = run_every_way(NARROW, {"out": np.zeros(8, np.int64), **arrays}, num_warps=1)["out"]
+    steps = range(lower, most, by)
+    np.testing.assert_array_equal(found[: len(steps) + 1], [len(steps), *steps])
+    assert not found[len(steps) + 1 :].any()

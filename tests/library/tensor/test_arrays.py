@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -114,6 +117,16 @@ def test_a_result_that_no_memory_holds_is_refused() -> None:
 def test_what_is_no_number_is_refused(value: object) -> None:
     with pytest.raises(ArgumentError, match="alpha is"):
         as_number(value, name="alpha")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0.5, Fraction(1, 2), np.float16(0.5), ml_dtypes.bfloat16(0.5), np.array(0.5, np.float32)],
+    ids=lambda value: type(value).__name__,
+)
+def test_scalars_of_every_kind_are_numbers(value: object) -> None:
+    assert as_number(value, name="alpha") == 0.5
+    assert as_number(np.bool_(True), name="alpha") == 1
 
 
 def test_a_choice_is_a_string_or_none() -> None:
