@@ -49,7 +49,9 @@ def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> lis
         *,
         grid: tuple[int, int, int],
         arguments: dict[str, Any],
+        stepwise: bool,
     ) -> None:
+        assert not stepwise
         names.append(kernel.name)
         has_own = request.param in ("own", "ptx")
         target = HOPPER if has_own else None
