@@ -127,6 +127,36 @@ def _geomean_and_each(baseline: str) -> Rule:
     return rule
 
 
+def _geomean_of(dtypes: tuple[str, ...], baseline: str) -> Rule:
+    """Judge products of some dtypes together; hard cases have a bar of their own for each."""
+
+    def rule(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
+        chosen = [row for row in rows if row.case.split("/")[1] in dtypes]
+        if not chosen:
+            raise LookupError(", ".join(dtypes))
+        ratios = {row.case: row.ratios[baseline] for row in chosen}
+        mean = exp(sum(map(log, ratios.values())) / len(ratios))
+        least = {
+            case: _HARD_CASE if _is_hard(case) else limit.get("each_now", 0) for case in ratios
+        }
+        worst = min(ratios, key=lambda case: ratios[case] - least[case])
+        passed = mean >= limit["geomean_now"] and ratios[worst] >= least[worst]
+        text = f"geomean >= {limit['geomean_now']}"
+        text += f", each >= {limit['each_now']}" if "each_now" in limit else ""
+        return text, f"{mean:.3f}, worst {ratios[worst]:.3f} ({worst})", passed
+
+    return rule
+
+
+_HARD_CASE = 0.80
+
+
+def _is_hard(case: str) -> bool:
+    """Whether a product has at most 16 rows, or rows that start at any element."""
+    m, n, _ = map(int, case.split("/")[2].split("x"))
+    return m <= 16 or n % 2 == 1
+
+
 RULES: dict[tuple[str, str], Rule] = {
     ("launch", "four_arguments_us"): _at_most(
         "four_arguments", below=("torch.eager", "triton", "cuda.core")
@@ -137,6 +167,10 @@ RULES: dict[tuple[str, str], Rule] = {
     ("coldstart", "import_s"): _at_most("import"),
     ("coldstart", "first_load_of_a_kernel_ms"): _at_most("first_load"),
     ("mma", "bf16_4096_vs_cublas"): _at_least("matmul/bf16/4096x4096x4096", "cublas"),
+    ("gemm", "bf16_f16_vs_cublas"): _geomean_of(("bf16", "f16"), "cublas"),
+    ("gemm", "tf32_vs_cublas"): _geomean_of(("tf32",), "cublas"),
+    ("gemm", "f32_ieee_vs_cublas"): _geomean_of(("f32",), "cublas"),
+    ("gemm", "fp8_vs_scaled_mm"): _geomean_of(("f8e4m3",), "torch.scaled_mm"),
     ("rowops", "fraction_of_copy"): _each_at_least("copy"),
     ("rowops", "vs_torch_compile"): _geomean_and_each("torch.compile"),
 }
