@@ -33,7 +33,10 @@ def test_the_budgets_of_the_project_hold_what_is_asked() -> None:
     assert budgets.packed_bytes <= 30_000_000
     assert budgets.cold_core_seconds <= 1500
     assert all(family.spill_bytes == 0 for family in budgets.families.values())
-    assert all(family.shared_bytes <= 99 * 1024 for family in budgets.families.values())
+    # What every GPU has, but for families with a text of their own for Hopper.
+    large = {name for name, family in budgets.families.items() if family.shared_bytes > 99 * 1024}
+    assert large == {"matmul"}
+    assert budgets.families["matmul"].shared_bytes <= 227 * 1024
 
 
 def test_a_misspelt_limit_is_an_error(small: SmallCheckout) -> None:
