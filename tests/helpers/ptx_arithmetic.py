@@ -213,3 +213,28 @@ def byte_permute(a: Array, b: Array, selector: Array) -> Array:
         byte = np.where(nibble & np.uint32(8), sign, byte)
         result |= byte.astype(np.uint32) << np.uint32(8 * index)
     return result
+
+
+def truncated_division(left: Array, right: Array) -> tuple[Array, Array]:
+    """Return quotients and remainders of div and rem; by zero all ones and the dividend."""
+    zero = right == 0
+    divisor = np.where(zero, 1, right).astype(right.dtype)
+    floor = left // divisor
+    inexact = left - floor * divisor != 0
+    quotient = (floor + (inexact & ((left < 0) != (divisor < 0)))).astype(left.dtype)
+    remainder = (left - quotient * divisor).astype(left.dtype)
+    return np.where(zero, ~np.zeros_like(left), quotient), np.where(zero, left, remainder)
+
+
+def integer_to_float(value: Array, target: str, mode: str) -> Array:
+    """Round to nearest even, or towards zero to f32."""
+    if mode == "rn" or value.dtype.itemsize < 4:
+        return value.astype(DTYPES[target])
+    # 64 bits do not fit f64: the nearest value is corrected by comparing integers.
+    rounded = [_truncate_integer(int(x)) for x in value]
+    return np.array(rounded, DTYPES[target])
+
+
+def _truncate_integer(value: int) -> float:
+    shift = max(0, abs(value).bit_length() - 24)
+    return float((abs(value) >> shift << shift) * (1 if value >= 0 else -1))

@@ -1,12 +1,13 @@
 """Runs the PTX of a kernel on the CPU: all programs of a grid at once, one NumPy element a thread.
 
 Every thread has its own program counter. A step executes one instruction for the threads that
-wait at the lowest one, so that diverged threads meet again; a barrier holds threads until all of
-their CTA have come, and a shuffle demands its whole warp. `order` says which warps of a CTA may
-run ahead: running them one after another instead of in lockstep shows a missing barrier. Accesses
-outside the arguments' memory, misaligned ones and stores to shared memory beyond its size raise
-`PtxFault`. `arrival` says when asynchronous copies arrive: late, which is when their thread waits
-for their group, or early, as soon as they are started.
+wait at the lowest one, so that diverged threads meet again; where a warp is needed whole, those
+behind come first, and one of which a part never comes is a fault. A barrier holds threads until
+all of their CTA have come. `order` says which warps of a CTA may run ahead: running them one after
+another instead of in lockstep shows a missing barrier. Accesses outside the arguments' memory,
+misaligned ones and stores to shared memory beyond its size raise `PtxFault`. `arrival` says when
+asynchronous copies arrive: late, which is when their thread waits for their group, or early, as
+soon as they are started.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ WARP = 32
 _SEGMENT = 1 << 32
 _MAX_STEPS = 2_000_000
 _TURN = 8
+_COLLECTIVE = ("ldmatrix", "mma", "shfl")  # executed by whole warps
 
 
 class PtxFault(Exception):
@@ -136,10 +138,20 @@ class _Machine:
             if not ready.any():
                 msg = "all threads wait at barriers that not all threads of their CTA reach"
                 raise PtxFault(msg)
-            pc = int(self.pc[ready].min())
+            pc = self._turn_of(ready)
             self._step(self.program.instructions[pc], np.flatnonzero(ready & (self.pc == pc)))
         msg = f"no end after {_MAX_STEPS} steps"
         raise PtxFault(msg)
+
+    def _turn_of(self, ready: Array) -> int:
+        """Return the lowest instruction, unless others of a warp that it needs whole are behind."""
+        lowest = int(self.pc[ready].min())
+        if self.program.instructions[lowest].opcode[0] in _COLLECTIVE:
+            here = np.bincount(self.warp[ready & (self.pc == lowest)], minlength=self.warp[-1] + 1)
+            others = ready & (self.pc > lowest) & ((here > 0) & (here < WARP))[self.warp]
+            if others.any():
+                return self._turn_of(others)
+        return lowest
 
     def _with_turn(self, step: int, ready: Array) -> Array:
         """Now and then let one CTA run alone, so that others may wait for what it writes."""
@@ -515,7 +527,7 @@ class _Machine:
             rounded = {"rni": np.rint, "rmi": np.floor, "rpi": np.ceil}.get(mode, np.trunc)(value)
             value = pa.float_to_integer(rounded, target)
         elif target[0] == "f":
-            value = _integer_to_float(value, target, mode)
+            value = pa.integer_to_float(value, target, mode)
         elif "sat" in modifiers:
             info = pa.integer_limits(target)
             value = np.clip(value, info.min, info.max)
@@ -631,12 +643,12 @@ class _Machine:
         if type_[0] == "f":
             self._result(instruction, threads, left / right, type_)
             return
-        quotient, _ = _truncated_division(left, right)
+        quotient, _ = pa.truncated_division(left, right)
         self._result(instruction, threads, quotient, type_)
 
     def _do_rem(self, instruction: Instruction, threads: Array) -> None:
         left, right, type_ = self._binary(instruction, threads)
-        _, remainder = _truncated_division(left, right)
+        _, remainder = pa.truncated_division(left, right)
         self._result(instruction, threads, remainder, type_)
 
     def _do_min(self, instruction: Instruction, threads: Array) -> None:
@@ -775,26 +787,3 @@ def _names(operand: str) -> list[str]:
 
 def _family(name: str) -> str:
     return name.rstrip("0123456789")
-
-
-def _truncated_division(left: Array, right: Array) -> tuple[Array, Array]:
-    zero = right == 0
-    divisor = np.where(zero, 1, right).astype(right.dtype)
-    floor = left // divisor
-    inexact = left - floor * divisor != 0
-    quotient = (floor + (inexact & ((left < 0) != (divisor < 0)))).astype(left.dtype)
-    remainder = (left - quotient * divisor).astype(left.dtype)
-    return np.where(zero, ~np.zeros_like(left), quotient), np.where(zero, left, remainder)
-
-
-def _integer_to_float(value: Array, target: str, mode: str) -> Array:
-    if mode == "rn" or value.dtype.itemsize < 4:
-        return value.astype(pa.DTYPES[target])
-    # 64 bits do not fit f64: the nearest value is corrected by comparing integers.
-    rounded = [_truncate_integer(int(x)) for x in value]
-    return np.array(rounded, pa.DTYPES[target])
-
-
-def _truncate_integer(value: int) -> float:
-    shift = max(0, abs(value).bit_length() - 24)
-    return float((abs(value) >> shift << shift) * (1 if value >= 0 else -1))
