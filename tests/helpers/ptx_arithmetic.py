@@ -216,7 +216,7 @@ def byte_permute(a: Array, b: Array, selector: Array) -> Array:
 
 
 def truncated_division(left: Array, right: Array) -> tuple[Array, Array]:
-    """Return quotient and remainder as in C; of a division by 0, all ones and the dividend."""
+    """Return quotients and remainders of div and rem; by zero all ones and the dividend."""
     zero = right == 0
     divisor = np.where(zero, 1, right).astype(right.dtype)
     floor = left // divisor
@@ -227,7 +227,7 @@ def truncated_division(left: Array, right: Array) -> tuple[Array, Array]:
 
 
 def integer_to_float(value: Array, target: str, mode: str) -> Array:
-    """Return integers as a float type, rounded to nearest or towards zero."""
+    """Round to nearest even, or towards zero to f32."""
     if mode == "rn" or value.dtype.itemsize < 4:
         return value.astype(DTYPES[target])
     # 64 bits do not fit f64: the nearest value is corrected by comparing integers.

@@ -1,12 +1,13 @@
 """Runs the PTX of a kernel on the CPU: all programs of a grid at once, one NumPy element a thread.
 
 Every thread has its own program counter. A step executes one instruction for the threads that
-wait at the lowest one, so that diverged threads meet again; a barrier holds threads until all of
-their CTA have come, and a shuffle demands its whole warp. `order` says which warps of a CTA may
-run ahead: running them one after another instead of in lockstep shows a missing barrier. Accesses
-outside the arguments' memory, misaligned ones and stores to shared memory beyond its size raise
-`PtxFault`. `arrival` says when asynchronous copies arrive: late, which is when their thread waits
-for their group, or early, as soon as they are started.
+wait at the lowest one, so that diverged threads meet again; where a warp is needed whole, those
+behind come first, and one of which a part never comes is a fault. A barrier holds threads until
+all of their CTA have come. `order` says which warps of a CTA may run ahead: running them one after
+another instead of in lockstep shows a missing barrier. Accesses outside the arguments' memory,
+misaligned ones and stores to shared memory beyond its size raise `PtxFault`. `arrival` says when
+asynchronous copies arrive: late, which is when their thread waits for their group, or early, as
+soon as they are started.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _OF_WARP = -1
 _BARRIERS = 16  # of each CTA
 _MAX_STEPS = 2_000_000
 _TURN = 8
+_COLLECTIVE = ("ldmatrix", "mma", "shfl")  # executed by whole warps
 
 
 Argument = Array | int | float | bool | TensorMap
@@ -149,10 +151,20 @@ class Machine:
             if not ready.any():
                 msg = "all threads wait at barriers that not all threads of their CTA reach"
                 raise PtxFault(msg)
-            pc = int(self.pc[ready].min())
+            pc = self._turn_of(ready)
             self._step(self.program.instructions[pc], np.flatnonzero(ready & (self.pc == pc)))
         msg = f"no end after {_MAX_STEPS} steps"
         raise PtxFault(msg)
+
+    def _turn_of(self, ready: Array) -> int:
+        """Return the lowest instruction, unless others of a warp that it needs whole are behind."""
+        lowest = int(self.pc[ready].min())
+        if self.program.instructions[lowest].opcode[0] in _COLLECTIVE:
+            here = np.bincount(self.warp[ready & (self.pc == lowest)], minlength=self.warp[-1] + 1)
+            others = ready & (self.pc > lowest) & ((here > 0) & (here < WARP))[self.warp]
+            if others.any():
+                return self._turn_of(others)
+        return lowest
 
     def _with_turn(self, step: int, ready: Array) -> Array:
         """Now and then let one CTA run alone, so that others may wait for what it writes."""

@@ -88,7 +88,7 @@ def attention(
         int(bias is not None),
         int(sums is not None),
     )
-    if not math.prod(query.shape):
+    if not math.prod(query.shape[:-1] if sums is not None else query.shape):
         return result
     on_batch = tuple(Operand(walk.array, walk.strides[: len(batch)]) for walk in walks)
     for pointers, space in batched(tuple(batch), on_batch, rank=1):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from helpers.emitted import run_scheduled
 from helpers.every_way import run_every_way
-from helpers.tile_operation import Array
 from tilewright_compiler.ir.parser import parse_module
 from tilewright_compiler.schedule.plan import schedule_module
 
@@ -102,13 +103,14 @@ def count(out, lower, upper, step):
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32])
 @pytest.mark.parametrize("step", [1, 60, "half"])
-def test_a_range_may_end_less_than_a_step_below_the_limit(dtype: type, step: int | str) -> None:
+def test_a_range_may_end_less_than_a_step_below_the_limit(dtype: Any, step: int | str) -> None:
     most = int(np.iinfo(dtype).max)
     by = most // 2 + 1 if isinstance(step, str) else step
     lower = max(most - 3 * by // 2, int(np.iinfo(dtype).min))
-    limits = {"lower": lower, "upper": most, "step": by}
-    arrays: dict[str, Array] = {name: np.full(1, value, dtype) for name, value in limits.items()}
-    found = run_every_way(NARROW, {"out": np.zeros(8, np.int64), **arrays}, num_warps=1)["out"]
+    bounds = {"lower": lower, "upper": most, "step": by}
+    arrays = {name: np.array([value], dtype) for name, value in bounds.items()}
+    out: np.ndarray[Any, np.dtype[Any]] = np.zeros(8, np.int64)
+    found = run_every_way(NARROW, {"out": out, **arrays}, num_warps=1)["out"]
     steps = range(lower, most, by)
     np.testing.assert_array_equal(found[: len(steps) + 1], [len(steps), *steps])
     assert not found[len(steps) + 1 :].any()

@@ -214,3 +214,17 @@ def test_integers_are_refused() -> None:
     x = np.zeros((4, 16), np.int8)
     with pytest.raises(ArgumentError, match="attention takes f32, f16 and bf16"):
         attention(x, x, x)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_heads_without_elements_have_sums_all_the_same(dtype: str, side: str) -> None:
+    arrays = [np.zeros((2, rows, 0), DTYPES[dtype]) for rows in (5, 3, 3)]
+    lse = poisoned((2, 5), np.dtype(np.float32))
+
+    def sums(*given: Any, out: Any) -> Any:
+        attention(*given, lse=out)
+        return out
+
+    found = run(side, sums, *arrays, out=lse)
+    np.testing.assert_allclose(found, np.full((2, 5), np.log(3)), rtol=1e-6)
