@@ -18,6 +18,7 @@ from tilewright.kernels.rows import (
     is_full,
     leading,
     load_chunk,
+    load_part,
     load_parts,
     load_row,
     row_offsets,
@@ -143,7 +144,7 @@ def normalise_row(
     width = columns.to(tl.int32)
     body = width & -8
     has_edge = body < width
-    lanes, inside = edge_of(0, body, width)
+    lanes, inside = edge_of(0, body, width, 16)
     a, b, c, d, edge = load_parts(x_row, body, lanes, inside, 0, PART)
     a, b, c, d, edge = normalised_parts(
         a, b, c, d, edge, inside, has_edge, body, columns, eps, PART
@@ -192,44 +193,84 @@ def layer_norm_row(
 
 
 @tl.kernel
+def row_total(values, edge, PLACES: tl.constexpr):
+    """Return the sum of a row; its edge has a place for each 32 elements, which is a lane's share.
+
+    So the edge joins a lane's sum, and takes no reduction of its own.
+    """
+    lane_sums = tl.sum(tl.sum(tl.reshape(values, (4, PLACES, 8)), axis=2), axis=0)
+    return tl.sum(lane_sums + edge, axis=0)
+
+
+@tl.kernel
+def held(words, row):
+    """Return the words as they are, for no array has 2**62 rows, which the compiler cannot know.
+
+    It would take what a loop makes of them out of the loop, and keep twice the registers.
+    """
+    return words ^ (row >> 62).to(tl.uint32)
+
+
+@tl.kernel
+def packed(scale, shift):
+    """Return weight and bias, of 2 bytes each, as one word."""
+    upper = scale.to(tl.uint16, bitcast=True).to(tl.uint32) << 16
+    return upper | shift.to(tl.uint16, bitcast=True).to(tl.uint32)
+
+
+@tl.kernel
+def scaled(values, words, dtype: tl.constexpr):
+    """Return values times weight plus bias, which `packed` made one word."""
+    scale = (words >> 16).to(tl.uint16).to(dtype, bitcast=True).to(tl.float32)
+    shift = (words & 0xFFFF).to(tl.uint16).to(dtype, bitcast=True).to(tl.float32)
+    return values * scale + shift
+
+
+@tl.kernel
 def normalise_rows(
     x, weight, bias, out,
     lead, size0, size1, columns, x_stride0, x_stride1, out_stride0, out_stride1,
-    has_weight, has_bias, eps, alignment: tl.constexpr, PART: tl.constexpr,
+    has_weight, has_bias, eps, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Normalise this program's rows, whose first `lead` elements lie before the aligned body."""
+    """Normalise this program's rows, whose first `lead` elements lie before a multiple of 16 bytes.
+
+    Each row is loaded while the one before it is worked on, the first while the weights are loaded.
+    """
+    first = tl.program_id(0)
+    step = tl.num_programs(0)
+    rows = size0 * size1
     width = (columns - lead).to(tl.int32)
     body = width & -8
-    lanes, inside = edge_of(lead.to(tl.int32), body, width)
-    x = x + lead
-    out = out + lead
-    weight = weight + lead
-    bias = bias + lead
-    scale_a = parameter_part(weight, 0, PART, body, has_weight, 1).to(tl.float32)
-    scale_b = parameter_part(weight, PART, 2 * PART, body, has_weight, 1).to(tl.float32)
-    scale_c = parameter_part(weight, 2 * PART, 3 * PART, body, has_weight, 1).to(tl.float32)
-    scale_d = parameter_part(weight, 3 * PART, 4 * PART, body, has_weight, 1).to(tl.float32)
-    shift_a = parameter_part(bias, 0, PART, body, has_bias, 0).to(tl.float32)
-    shift_b = parameter_part(bias, PART, 2 * PART, body, has_bias, 0).to(tl.float32)
-    shift_c = parameter_part(bias, 2 * PART, 3 * PART, body, has_bias, 0).to(tl.float32)
-    shift_d = parameter_part(bias, 3 * PART, 4 * PART, body, has_bias, 0).to(tl.float32)
-    edge_scale = parameter(weight, lanes, inside, has_weight, 1).to(tl.float32)
-    edge_shift = parameter(bias, lanes, inside, has_bias, 0).to(tl.float32)
-    for row in range(tl.program_id(0), size0 * size1, tl.num_programs(0)):
-        x_row = x + row_offsets(row, size0, size1, x_stride0, x_stride1)
-        out_row = out + row_offsets(row, size0, size1, out_stride0, out_stride1)
-        a, b, c, d, edge = load_parts(
-            tl.multiple_of(x_row, alignment), body, lanes, inside, 0, PART
-        )  # fmt: skip
-        a, b, c, d, edge = normalised_parts(
-            a, b, c, d, edge, inside, True, body, columns, eps, PART
-        )  # fmt: skip
-        out_row = tl.multiple_of(out_row, alignment)
-        store_part(out_row, 0, PART, body, a * scale_a + shift_a)
-        store_part(out_row, PART, 2 * PART, body, b * scale_b + shift_b)
-        store_part(out_row, 2 * PART, 3 * PART, body, c * scale_c + shift_c)
-        store_part(out_row, 3 * PART, 4 * PART, body, d * scale_d + shift_d)
-        tl.store(out_row + lanes, edge * edge_scale + edge_shift, mask=inside)
+    lanes, inside = edge_of(lead.to(tl.int32), body, width, BLOCK_N // 32)
+    x_row = x + lead + row_offsets(first, size0, size1, x_stride0, x_stride1)
+    x_row = tl.multiple_of(x_row, 16)
+    chunk = load_part(x_row, 0, BLOCK_N, tl.where(first < rows, body, 0), 0, ".cg")
+    chunk_edge = tl.load(x_row + lanes, mask=inside & (first < rows), other=0)
+    words = packed(
+        parameter_part(weight + lead, 0, BLOCK_N, body, has_weight, 1),
+        parameter_part(bias + lead, 0, BLOCK_N, body, has_bias, 0),
+    )
+    edge_scale = parameter(weight + lead, lanes, inside, has_weight, 1).to(tl.float32)
+    edge_shift = parameter(bias + lead, lanes, inside, has_bias, 0).to(tl.float32)
+    share = 1.0 / columns.to(tl.float32)
+    for row in range(first, rows, step):
+        values = chunk.to(tl.float32)
+        edge = chunk_edge.to(tl.float32)
+        following = row + step
+        x_row = x + lead + row_offsets(following, size0, size1, x_stride0, x_stride1)
+        x_row = tl.multiple_of(x_row, 16)
+        chunk = load_part(x_row, 0, BLOCK_N, tl.where(following < rows, body, 0), 0, ".cg")
+        chunk_edge = tl.load(x_row + lanes, mask=inside & (following < rows), other=0)
+        mean = row_total(values, edge, BLOCK_N // 32) * share
+        values = masked_part(values - mean, 0, BLOCK_N, body)
+        edge = tl.where(inside, edge - mean, 0.0)
+        squares = row_total(values * values, edge * edge, BLOCK_N // 32)
+        factor = tl.rsqrt(squares * share + eps)
+        out_row = out + lead + row_offsets(row, size0, size1, out_stride0, out_stride1)
+        out_row = tl.multiple_of(out_row, 16)
+        result = scaled(values * factor, held(words, row), weight.dtype)
+        store_part(out_row, 0, BLOCK_N, body, result)
+        tl.store(out_row + lanes, edge * factor * edge_scale + edge_shift, mask=inside)
 
 
 @tl.kernel(divisible=("x_stride0", "x_stride1", "out_stride0", "out_stride1"))
@@ -261,13 +302,15 @@ def layer_norm_rows(
     if is_alike & ((lead == 0) | (lead <= columns)):
         normalise_rows(
             x, weight, bias, out, lead, size0, size1, columns, x_stride0, x_stride1,
-            out_stride0, out_stride1, has_weight, has_bias, eps, 16, BLOCK_N // 4,
+            out_stride0, out_stride1, has_weight, has_bias, eps, BLOCK_N,
         )  # fmt: skip
     else:
-        normalise_rows(
-            x, weight, bias, out, lead * 0, size0, size1, columns, x_stride0, x_stride1,
-            out_stride0, out_stride1, has_weight, has_bias, eps, 1, BLOCK_N // 4,
-        )  # fmt: skip
+        for row in range(tl.program_id(0), size0 * size1, step):
+            normalise_row(
+                x + row_offsets(row, size0, size1, x_stride0, x_stride1), weight, bias,
+                out + row_offsets(row, size0, size1, out_stride0, out_stride1),
+                columns, has_weight, has_bias, eps, BLOCK_N // 4,
+            )  # fmt: skip
 
 
 @tl.kernel(

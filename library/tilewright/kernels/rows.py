@@ -89,24 +89,22 @@ def are_alike(x_row, out_row, alignment: tl.constexpr):
 
 
 @tl.kernel
-def edge_of(lead, body, width):
+def edge_of(lead, body, width, PLACES: tl.constexpr):
     """Return the lanes of an edge, counted from the body's first, and which are in the row.
 
-    Of its 16 places 8 lie before the body and 8 behind it; `width` counts from the body's first.
+    Of its 16 or more places 8 lie before the body and the others behind it; `width` counts from the
+    body's first.
     """
-    places = tl.arange(0, 16)
+    places = tl.arange(0, PLACES)
     lanes = tl.where(places < 8, places - 8, places - 8 + body)
     return lanes, (places >= 8 - lead) & (places < 8 + width - body)
 
 
 @tl.kernel
-def load_part(row, start: tl.constexpr, end: tl.constexpr, body, other):
-    """Load the elements from `start` to `end`, `other` from the end of the body on.
-
-    A row is read once: it leaves the L1 cache to what all rows share.
-    """
+def load_part(row, start: tl.constexpr, end: tl.constexpr, body, other, cache: tl.constexpr):
+    """Load the elements from `start` to `end`, `other` from the end of the body on."""
     lanes = tl.arange(start, end)
-    return tl.load(row + lanes, mask=lanes < body, other=other, cache_modifier=".cg")
+    return tl.load(row + lanes, mask=lanes < body, other=other, cache_modifier=cache)
 
 
 @tl.kernel
@@ -120,12 +118,13 @@ def store_part(row, start: tl.constexpr, end: tl.constexpr, body, values):
 def load_parts(row, body, lanes, inside, other, PART: tl.constexpr):
     """Load a row as four parts and an edge, in its own type: all are on their way at once.
 
-    Converted one by one, each would be waited for before the next is asked for.
+    Converted one by one, each would be waited for before the next is asked for. A row is read once:
+    it leaves the L1 cache to what all rows share.
     """
-    a = load_part(row, 0, PART, body, other)
-    b = load_part(row, PART, 2 * PART, body, other)
-    c = load_part(row, 2 * PART, 3 * PART, body, other)
-    d = load_part(row, 3 * PART, 4 * PART, body, other)
+    a = load_part(row, 0, PART, body, other, ".cg")
+    b = load_part(row, PART, 2 * PART, body, other, ".cg")
+    c = load_part(row, 2 * PART, 3 * PART, body, other, ".cg")
+    d = load_part(row, 3 * PART, 4 * PART, body, other, ".cg")
     return a, b, c, d, tl.load(row + lanes, mask=inside, other=other)
 
 
