@@ -92,7 +92,10 @@ def _resolve(capabilities: list[str], driver_version: int) -> dict[str, dict[str
                     policy=Policy(),
                 )
                 first = decision.candidates[0] if decision.candidates else None
-                chosen[first.target if first else "none"] += 1
+                cubins = {blob.target for blob in entry.blobs.values() if blob.kind == "cubin"}
+                # What is declared for one target alone is the floor's elsewhere, on purpose.
+                if first is None or first.target in cubins or len(cubins) > 1:
+                    chosen[first.target if first else "none"] += 1
         table[text] = dict(sorted(chosen.items()))
     return table
 
