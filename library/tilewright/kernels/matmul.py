@@ -162,6 +162,19 @@ def epilogue(
     return result
 
 
+@tl.kernel
+def store_tile(
+    c, tile, row, column, m, n, c_row, c_column, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+):
+    """Store what of a tile at `row`, `column` lies inside the matrix `[m, n]` at `c`."""
+    rows, columns = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
+    inside_n = columns < tl.minimum(n - column, BLOCK_N).to(tl.int32)
+    inside = (rows < tl.minimum(m - row, BLOCK_M).to(tl.int32))[:, None] & inside_n[None, :]
+    origin = c + row * c_row + column * c_column
+    offsets = rows[:, None] * c_row + columns[None, :] * c_column
+    tl.store(origin + offsets, tile, mask=inside)
+
+
 @tl.kernel(
     divisible=(
         "n", "a_extent", "b_extent",
@@ -204,12 +217,8 @@ def matmul(
         residual_batch0, residual_batch1, residual_row, residual_column,
         alpha, activation, has_bias, has_gate, has_residual, BLOCK_M, BLOCK_N,
     )  # fmt: skip
-    rows, columns = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
-    inside_n = columns < tl.minimum(n - column, BLOCK_N).to(tl.int32)
-    inside = (rows < tl.minimum(m - row, BLOCK_M).to(tl.int32))[:, None] & inside_n[None, :]
-    origin = c + batch0 * c_batch0 + batch1 * c_batch1 + row * c_row + column * c_column
-    offsets = rows[:, None] * c_row + columns[None, :] * c_column
-    tl.store(origin + offsets, result, mask=inside)
+    origin = c + batch0 * c_batch0 + batch1 * c_batch1
+    store_tile(origin, result, row, column, m, n, c_row, c_column, BLOCK_M, BLOCK_N)
 
 
 @tl.kernel
@@ -331,9 +340,5 @@ def matmul_plain(
         row, column, m, n, k, a_extent, b_extent, a_outer, a_inner, b_outer, b_inner,
         A_UNIT, B_UNIT, "ieee", BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
-    rows, columns = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
-    inside_n = columns < tl.minimum(n - column, BLOCK_N).to(tl.int32)
-    inside = (rows < tl.minimum(m - row, BLOCK_M).to(tl.int32))[:, None] & inside_n[None, :]
-    origin = c + batch0 * c_batch0 + batch1 * c_batch1 + row * c_row + column * c_column
-    offsets = rows[:, None] * c_row + columns[None, :] * c_column
-    tl.store(origin + offsets, total, mask=inside)
+    origin = c + batch0 * c_batch0 + batch1 * c_batch1
+    store_tile(origin, total, row, column, m, n, c_row, c_column, BLOCK_M, BLOCK_N)
