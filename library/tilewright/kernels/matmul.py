@@ -26,7 +26,12 @@ MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
 @tl.kernel
 def tile_origin(m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Return the first row and the first column of this program's tile, in grouped order."""
-    program = tl.program_id(0).to(tl.int32)
+    return origin_of_tile(tl.program_id(0).to(tl.int32), m, n, BLOCK_M, BLOCK_N)
+
+
+@tl.kernel
+def origin_of_tile(program, m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Return the first row and the first column of a tile by its place in grouped order."""
     tiles_m = tl.cdiv(m, BLOCK_M).to(tl.int32)
     group = tl.cdiv(n, BLOCK_N).to(tl.int32) * GROUP_M
     first = program // group * GROUP_M
@@ -246,11 +251,14 @@ def block_at(batch, row, column):
 
 @tl.kernel
 def product_of_blocks(
-    total, a, b, row, column, k, A_UNIT: tl.constexpr, B_UNIT: tl.constexpr,
+    total, a, b, row, column, first, last, A_UNIT: tl.constexpr, B_UNIT: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Add to `total` the product of blocks; `a` holds A, or its transpose if `A_UNIT` is "m"."""
-    for start in range(0, k, BLOCK_K):
+    """Add to `total` the product of blocks from `first` to `last` along K.
+
+    `a` holds A, or its transpose if `A_UNIT` is "m".
+    """
+    for start in range(first, last, BLOCK_K):
         left = tl.trans(block_at(a, start, row)) if A_UNIT == "m" else block_at(a, row, start)
         right = (
             tl.trans(block_at(b, column, start)) if B_UNIT == "k" else block_at(b, start, column)
@@ -301,7 +309,7 @@ def matmul_blocks(
         right = matrices(b, k, b_extent, b_batch0, b_batch1, b_outer, BLOCK_K, BLOCK_N)
     out = matrices(c, m, n, c_batch0, c_batch1, c_row, BLOCK_M, BLOCK_N)
     total = product_of_blocks(
-        tl.zeros((BLOCK_M, BLOCK_N), tl.float32), left, right, row, column, k,
+        tl.zeros((BLOCK_M, BLOCK_N), tl.float32), left, right, row, column, 0, k,
         A_UNIT, B_UNIT, PRECISION, BLOCK_K,
     )  # fmt: skip
     result = epilogue(
@@ -312,6 +320,35 @@ def matmul_blocks(
     )  # fmt: skip
     place = [tl.program_id(2), tl.program_id(1), row, column]
     out.store(place, tl.reshape(result, (1, 1, BLOCK_M, BLOCK_N)))
+
+
+@tl.kernel(
+    divisible=(
+        "a_extent", "b_extent", "a_batch0", "a_batch1", "a_outer", "b_batch0", "b_batch1", "b_outer",
+    ),
+    unit=("a_inner", "b_inner", "c_column"),
+)  # fmt: skip
+def matmul_rows(
+    a, b, c, bias,
+    m, n, k, a_extent, b_extent,
+    a_batch0, a_batch1, a_outer, a_inner,  # noqa: ARG001  # as `matmul` takes them
+    b_batch0, b_batch1, b_outer, b_inner,  # noqa: ARG001
+    c_batch0, c_batch1, c_row, c_column,
+    alpha, activation, has_bias,
+    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Write `activation(alpha * A @ B + bias)` as `matmul_blocks` does, to rows of any alignment."""
+    batch0, batch1 = tl.program_id(2), tl.program_id(1)
+    row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
+    left = matrices(a, m, a_extent, a_batch0, a_batch1, a_outer, BLOCK_M, BLOCK_K)
+    right = matrices(b, n, b_extent, b_batch0, b_batch1, b_outer, BLOCK_N, BLOCK_K)
+    total = product_of_blocks(
+        tl.zeros((BLOCK_M, BLOCK_N), tl.float32), left, right, row, column, 0, k,
+        A_UNIT, B_UNIT, PRECISION, BLOCK_K,
+    )  # fmt: skip
+    origin = c + batch0 * c_batch0 + batch1 * c_batch1
+    store_tile(origin, total*alpha, row, column, m, n, c_row, c_column, BLOCK_M, BLOCK_N)
 
 
 @tl.kernel(
