@@ -12,7 +12,6 @@ from tilewright.errors import ArgumentError
 from tilewright.kernels.matmul import GROUP_M
 from tilewright.runtime.device import device as device_of
 from tilewright.runtime.memory import DeviceArray
-from tilewright.settings import settings
 from tilewright.tensor.arrays import Array
 from tilewright.tensor.configurations import DotConfiguration
 
@@ -46,7 +45,7 @@ def count_tiles(rows: int, columns: int, configuration: DotConfiguration) -> int
 
 def copies_blocks(array: Array) -> bool:
     """Return whether products of an array take the form whose blocks the GPU copies by itself."""
-    return settings().blocks and isinstance(array, DeviceArray) and _is_hopper(array.device)
+    return isinstance(array, DeviceArray) and _is_hopper(array.device)
 
 
 @cache
