@@ -126,7 +126,7 @@ def _compiler() -> Section:
 
 
 def _cache() -> Section:
-    from tilewright.runtime import cache
+    from tilewright.runtime import cache, cache_file
 
     users = cache.user_cache()
     folder = users.folder()
@@ -140,7 +140,7 @@ def _cache() -> Section:
     faults = []
     for path in files:
         try:
-            cache.parse_cached(path.read_bytes(), origin=str(path))
+            cache_file.read_cached(path)
         except (FormatError, OSError) as error:
             faults.append(str(error))
     return Section("cache", facts, tuple(faults))
