@@ -14,15 +14,15 @@ import json
 import os
 import sys
 
-from mlir._mlir_libs import _mlir  # type: ignore[import-untyped]  # the bindings ship no types
+from mlir._mlir_libs._mlir import globals as bindings
+from mlir._mlir_libs._mlir import ir
+from mlir._mlir_libs._mlir.passmanager import PassManager
 from mlir._mlir_libs._mlirDialectsGPU import ObjectAttr  # type: ignore[import-untyped]
 
 from tilewright_compiler.backend.messages import Request, frame, read_message
 
-ir = _mlir.ir
-PassManager = _mlir.passmanager.PassManager
 # Reading an operation would import the Python classes of its dialect.
-_mlir.globals.dialect_search_modules = []
+bindings.dialect_search_modules = []
 
 # Order matters: nvvm predicates are lost without convert-nvvm-to-llvm, and convert-gpu-to-nvvm
 # must not run, because it turns llvm-dialect math into libdevice calls.
