@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import tilewright
 from benchmarks.record import Row
 from benchmarks.timing import device_ms, memory_taken
+from tilewright.tensor.launches import forget_plans
 
 TARGETS = Path(__file__).resolve().parent.parent / "targets" / "mma.toml"
 DTYPES = {
@@ -46,7 +47,8 @@ def measure() -> tuple[list[Row], dict[str, str]]:
     torch.backends.cudnn.benchmark = True
     shapes: dict[str, dict[str, list[list[Any]]]] = tomllib.loads(TARGETS.read_text())
     # What other GPUs run: on this one, products would choose the form that copies blocks.
-    with patch("tilewright.tensor.matmul.copies_blocks", return_value=False):
+    with patch("tilewright.tensor.matmul_launches.copies_blocks", return_value=False):
+        forget_plans()
         rows = [
             product(dtype, (m, n, k), layout)
             for dtype, cases in shapes["matmul"].items()
@@ -63,6 +65,7 @@ def measure() -> tuple[list[Row], dict[str, str]]:
             for dtype, cases in shapes["convolution"].items()
             for shape in cases
         ]
+    forget_plans()
     versions = {
         "torch": torch.__version__,
         "cuda": str(torch.version.cuda),

@@ -2,35 +2,34 @@
 
 The border of the compiler: an exception that is not one of ours becomes an InternalCompilerError
 that names the kernel and the signature.
+
+Each function imports what it needs when it is called, because a process waits for that: the
+compiler needs no NumPy and the interpreter no emitter, and the process in which LLVM runs gets
+ready while the rest is imported.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from tilewright.abi import keys
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.errors import ArgumentError, InternalCompilerError, TilewrightError
 from tilewright.language.kernel import Kernel
-from tilewright_compiler import stepping
-from tilewright_compiler.backend.ptxas import disassemble
+from tilewright_compiler.backend.worker import POOL
 from tilewright_compiler.capabilities import BASELINE, OWN_TEXTS, TARGETS
-from tilewright_compiler.frontend.lower import lower_kernel
-from tilewright_compiler.interpret import tile
-from tilewright_compiler.ir.core import Module
 from tilewright_compiler.options import DEFAULT, CompileOptions
-from tilewright_compiler.pipeline import (
-    CompiledKernel,
-    Store,
-    compile_signature,
-    schedule_signature,
-)
 from tilewright_compiler.snapshots import STAGES, Snapshots
 from tilewright_compiler.toolchain import compiler_fingerprint, toolchain_id
+
+if TYPE_CHECKING:
+    from tilewright_compiler.interpret.tile import Argument
+    from tilewright_compiler.ir.core import Module
+    from tilewright_compiler.pipeline import CompiledKernel, Store
 
 _EARLY_STAGES = ("tile", "optimized", "scheduled", "mlir")
 
@@ -47,6 +46,10 @@ def compile_kernel(
 
     Raises CompileError, UnsupportedTargetError, ToolchainError or InternalCompilerError.
     """
+    if store is None:
+        POOL.start()
+    from tilewright_compiler.pipeline import compile_signature
+
     with _border(kernel, signature):
         return compile_signature(kernel, signature, targets=targets, store=store, options=options)
 
@@ -56,12 +59,14 @@ def interpret_kernel(
     signature: KernelSignature,
     *,
     grid: tuple[int, int, int],
-    arguments: Mapping[str, tile.Argument],
+    arguments: Mapping[str, Argument],
 ) -> None:
     """Run a kernel on NumPy arrays, in place. `arguments` are the run-time parameters by name.
 
     Raises CompileError, ArgumentError, LaunchError or InterpreterError.
     """
+    from tilewright_compiler.interpret import tile
+
     with _border(kernel, signature):
         tile.run(_tile_module(kernel, signature), grid=grid, arguments=arguments)
 
@@ -71,12 +76,14 @@ def step_kernel(
     signature: KernelSignature,
     *,
     grid: tuple[int, int, int],
-    arguments: Mapping[str, tile.Argument],
+    arguments: Mapping[str, Argument],
 ) -> None:
     """Run a kernel on NumPy arrays, in place, as the Python function it is: a debugger may step.
 
     Raises as `interpret_kernel` does, and whatever Python raises in the kernel.
     """
+    from tilewright_compiler import stepping
+
     stepping.step_kernel(kernel, signature, grid=grid, arguments=arguments)
 
 
@@ -102,7 +109,11 @@ def show(
     if stage not in STAGES:
         msg = f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}"
         raise ArgumentError(msg)
+    from tilewright_compiler.pipeline import compile_signature, schedule_signature
+
     if stage == "source":
+        import inspect
+
         return "\n".join(inspect.getsource(member.fn) for member in kernel.closure())
     with _border(kernel, signature):
         snapshots = Snapshots()
@@ -119,6 +130,8 @@ def show(
     if stage == "ptx":
         return compiled.own_ptx.get(targets[0], compiled.ptx) if has_own else compiled.ptx
     if stage == "sass":
+        from tilewright_compiler.backend.ptxas import disassemble
+
         return disassemble(next(iter(compiled.cubins.values())).data)
     return _resources(compiled)
 
@@ -145,6 +158,8 @@ def _resources(compiled: CompiledKernel) -> str:
 
 @lru_cache(maxsize=256)
 def _tile_module(kernel: Kernel, signature: KernelSignature) -> Module:
+    from tilewright_compiler.frontend.lower import lower_kernel
+
     return lower_kernel(kernel, signature)
 
 

@@ -198,16 +198,19 @@ def _ptx(
     store: Store | None,
     record: Snapshots,
 ) -> Ptx:
-    key = _key("ptx", print_module(module), emitter_fingerprint(), str(flavor), str(options))
-    found = _get(store, key)
-    if found is not None:
-        record.cached("ptx")
-        return parse_ptx(found.decode())
+    key = ""
+    if store is not None:
+        key = _key("ptx", print_module(module), emitter_fingerprint(), str(flavor), str(options))
+        found = _get(store, key)
+        if found is not None:
+            record.cached("ptx")
+            return parse_ptx(found.decode())
     with record.phase("emit"):
         mlir = emit_module(module)
     with record.phase("ptx"):
         ptx = lower_to_ptx(mlir, flavor=flavor, options=options)
-    _put(store, key, ptx.text.encode())
+    if store is not None:
+        _put(store, key, ptx.text.encode())
     return ptx
 
 
@@ -215,29 +218,31 @@ def _cubin(
     ptx: Ptx, target: Target, *, options: CompileOptions, store: Store | None, record: Snapshots
 ) -> Cubin:
     name = f"ptxas {target}"
-    key = _key("cubin", ptx.text, ptxas_id(), str(target), str(options))
-    found = _get(store, key)
-    if found is not None:
-        record.cached(name)
-        return _unpack_cubin(found, target)
+    key = ""
+    if store is not None:
+        key = _key("cubin", ptx.text, ptxas_id(), str(target), str(options))
+        found = _get(store, key)
+        if found is not None:
+            record.cached(name)
+            return _unpack_cubin(found, target)
     with record.phase(name):
         cubin = assemble(ptx, target, options=options)
-    _put(store, key, _pack_cubin(cubin))
+    if store is not None:
+        _put(store, key, _pack_cubin(cubin))
     return cubin
 
 
-def _get(store: Store | None, key: str) -> bytes | None:
+def _get(store: Store, key: str) -> bytes | None:
     """Return what `_put` kept; None if it is not there, or not whole."""
-    sealed = None if store is None else store.get(key)
+    sealed = store.get(key)
     if sealed is None:
         return None
     digest, value = sealed[:_DIGEST_BYTES], sealed[_DIGEST_BYTES:]
     return value if hashlib.sha256(value).digest() == digest else None
 
 
-def _put(store: Store | None, key: str, value: bytes) -> None:
-    if store is not None:
-        store.put(key, hashlib.sha256(value).digest() + value)
+def _put(store: Store, key: str, value: bytes) -> None:
+    store.put(key, hashlib.sha256(value).digest() + value)
 
 
 def _key(*parts: str) -> str:

@@ -115,15 +115,6 @@ class Settings:
             "debugger can step through the kernel",
         )
     )
-    blocks: bool = field(
-        metadata=_declaration(
-            _switch,
-            default="off",
-            allowed="on, off",
-            meaning="whether products on Hopper may take the form that copies blocks (TMA and "
-            "wgmma), until a GPU has run it through this library",
-        )
-    )
     force_ptx: bool = field(default=False)
     """CUDA_FORCE_PTX_JIT=1, which is CUDA's: no cubin is loaded, the driver assembles PTX. The
     driver itself honours it for embedded binaries only, so whoever loads cubins must."""

@@ -1,21 +1,33 @@
-"""Where things are in a checkout: the one place that knows what the factory reads and writes."""
+"""Where things are in a checkout: the one place that knows what the factory reads and writes.
+
+A checkout is Tilewright's own or that of any project that declares kernels: a folder with
+`pyproject.toml` and `prebuilt/signatures/`. A project without a table of targets builds for those
+of the Tilewright that it builds with.
+"""
 
 from __future__ import annotations
 
+import sys
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from tilewright.errors import ReleaseError
 
-_MARKS = ("pyproject.toml", "prebuilt/targets.toml")
+_MARKS = ("pyproject.toml", "prebuilt/signatures")
+_TARGETS = "targets.toml"
 
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A checkout of Tilewright's sources, by its root folder."""
+    """A checkout by its root folder; `package` is the import package whose kernels it declares.
+
+    Empty for Tilewright itself.
+    """
 
     root: Path
+    package: str = ""
 
     @property
     def signatures(self) -> Path:
@@ -24,8 +36,9 @@ class Checkout:
 
     @property
     def targets(self) -> Path:
-        """The table of targets and their toolchains."""
-        return self.root / "prebuilt" / "targets.toml"
+        """The table of targets and their toolchains: the checkout's, else Tilewright's."""
+        own = self.root / "prebuilt" / _TARGETS
+        return own if own.is_file() else _shipped_targets()
 
     @property
     def budgets(self) -> Path:
@@ -44,18 +57,45 @@ class Checkout:
 
     @property
     def version(self) -> str:
-        """The version in pyproject.toml."""
+        """The version in pyproject.toml; `dynamic` when the build finds it elsewhere."""
         with (self.root / "pyproject.toml").open("rb") as file:
-            return str(tomllib.load(file)["project"]["version"])
+            return str(tomllib.load(file)["project"].get("version", "dynamic"))
 
 
 def find_checkout(start: Path) -> Checkout:
     """Return the checkout that holds `start`; raises ReleaseError when there is none."""
     for folder in (start, *start.parents):
-        if all((folder / mark).is_file() for mark in _MARKS):
+        if all((folder / mark).exists() for mark in _MARKS):
             return Checkout(folder)
     msg = (
-        f"{start} is in no checkout of Tilewright (a folder with {' and '.join(_MARKS)}); "
-        "run this from a checkout, or name one with --root"
+        f"{start} is in no checkout of Tilewright or of a project with kernels (a folder with "
+        f"{' and '.join(_MARKS)}); run this from a checkout, or name one with --root"
     )
     raise ReleaseError(msg)
+
+
+def of_package(checkout: Checkout, package: str) -> Checkout:
+    """Return the checkout as that of an import package, which can be imported from then on.
+
+    The package may stand in the root, in `src/`, or be installed. Raises ReleaseError when there is
+    no such package.
+    """
+    top = package.partition(".")[0]
+    for folder in (checkout.root / "src", checkout.root):
+        if (folder / top).is_dir():
+            # Worker processes start with the import path of this one.
+            sys.path.insert(0, str(folder))
+            return replace(checkout, package=package)
+    if find_spec(top) is None:
+        msg = (
+            f"package {package} is neither in {checkout.root / 'src'} nor in {checkout.root} nor "
+            "installed; --package is the name that `import` takes"
+        )
+        raise ReleaseError(msg)
+    return replace(checkout, package=package)
+
+
+def _shipped_targets() -> Path:
+    beside = Path(__file__).with_name(_TARGETS)
+    # A wheel has the table beside this module, a checkout under prebuilt/.
+    return beside if beside.is_file() else Path(__file__).parents[2] / "prebuilt" / _TARGETS

@@ -19,7 +19,7 @@ from tilewright_release import (
     verify,
     why,
 )
-from tilewright_release.checkout import Checkout, find_checkout
+from tilewright_release.checkout import Checkout, find_checkout, of_package
 
 
 class _Module(Protocol):
@@ -41,6 +41,9 @@ _COMMANDS: dict[str, tuple[_Module, str]] = {
     "why": (why, "say why a kernel's key is not the bundled one"),
 }
 
+# What other projects use on their kernels too.
+_FOR_PACKAGES = ("bundle-kernels", "coverage", "verify", "show", "why")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code, which for an error is that of the error's family."""
@@ -50,7 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (module, summary) in _COMMANDS.items():
-        module.add_arguments(commands.add_parser(name, help=summary, description=summary))
+        command = commands.add_parser(name, help=summary, description=summary)
+        module.add_arguments(command)
+        if name in _FOR_PACKAGES:
+            command.add_argument(
+                "--package", metavar="NAME", help="the import package of another project's kernels"
+            )
     try:
         arguments = parser.parse_args(argv)
     except TilewrightError as error:
@@ -58,7 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     module, _ = _COMMANDS[arguments.command]
     try:
-        return module.run(arguments, find_checkout((arguments.root or Path.cwd()).resolve()))
+        checkout = find_checkout((arguments.root or Path.cwd()).resolve())
+        if getattr(arguments, "package", None):
+            checkout = of_package(checkout, arguments.package)
+        return module.run(arguments, checkout)
     except TilewrightError as error:
         print(f"tilewright dev {arguments.command}: {error}", file=sys.stderr)
         return error.exit_code

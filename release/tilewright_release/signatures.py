@@ -58,13 +58,22 @@ class DeclaredEntry:
 def read_signatures(checkout: Checkout) -> list[DeclaredEntry]:
     """Read every signature file, in order of file name and of the file.
 
-    Raises FormatError that names the file and key of whatever is wrong.
+    Raises FormatError that names the file and key of whatever is wrong, or a kernel outside the
+    checkout's package.
     """
     files = sorted(checkout.signatures.glob("*.toml"))
     entries = [entry for file in files for entry in read_signature_file(file, root=checkout.root)]
     if not entries:
         msg = f"{checkout.signatures} declares no kernel"
         raise FormatError(msg)
+    for entry in entries:
+        module = entry.kernel.module
+        if checkout.package and not f"{module}.".startswith(f"{checkout.package}."):
+            msg = (
+                f"{checkout.signatures} declares {entry.reference}, which is not in package "
+                f"{checkout.package}: its launches would not look into this bundle"
+            )
+            raise FormatError(msg)
     return entries
 
 

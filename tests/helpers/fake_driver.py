@@ -76,6 +76,11 @@ def run_program(program: str, folder: Path, **environment: str) -> Finished:
     return Finished(done.returncode, done.stdout, done.stderr, lines)
 
 
+def driver_folder() -> Path:
+    """Return the folder that holds the fake driver, for LD_LIBRARY_PATH."""
+    return _build(True)
+
+
 @cache
 def _build(has_library_api: bool) -> Path:
     """Return the folder with the built driver, made once for each state of its source."""

@@ -15,6 +15,7 @@ import pytest
 from tilewright.abi.signature import KernelSignature
 from tilewright.language.kernel import Kernel
 from tilewright.runtime import jit
+from tilewright.tensor.launches import forget_plans
 from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.interpret.proof import Launch, Store, prove
 from tilewright_compiler.ir.core import Module
@@ -58,5 +59,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> lis
 
     with monkeypatch.context() as patch:
         patch.setattr(jit, "interpret_kernel", take)
+        forget_plans()  # a test may have replaced what chooses
         call()
+        forget_plans()
     return launches

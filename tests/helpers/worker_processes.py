@@ -6,7 +6,8 @@ import time
 from multiprocessing.connection import Connection
 
 from helpers.mlir_texts import kernel
-from tilewright_compiler.backend.worker import POOL, Request
+from tilewright_compiler.backend.messages import Request
+from tilewright_compiler.backend.worker import POOL
 from tilewright_compiler.toolchain import find_toolchain
 
 

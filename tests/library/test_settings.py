@@ -20,7 +20,7 @@ PACKAGE = Path(tilewright.__file__).parent
 
 def test_nothing_set_gives_the_defaults() -> None:
     found = read_settings({})
-    assert (found.jit, found.ptx, found.interpret, found.blocks) == (True, True, False, False)
+    assert (found.jit, found.ptx, found.interpret) == (True, True, False)
     assert found.cache_dir is None
     assert found.bundle_path is None
     assert found.trace == frozenset()
@@ -32,7 +32,6 @@ def test_every_setting_can_be_set() -> None:
             "TILEWRIGHT_JIT": "off",
             "TILEWRIGHT_PTX": "off",
             "TILEWRIGHT_INTERPRET": "on",
-            "TILEWRIGHT_BLOCKS": "on",
             "TILEWRIGHT_CACHE_DIR": "/c",
             "TILEWRIGHT_BUNDLE_PATH": "/b",
             "TILEWRIGHT_TRACE": "launch, resolve",
@@ -42,7 +41,6 @@ def test_every_setting_can_be_set() -> None:
         jit=False,
         ptx=False,
         interpret=True,
-        blocks=True,
         cache_dir=Path("/c"),
         bundle_path=Path("/b"),
         trace=frozenset({"launch", "resolve"}),
@@ -50,9 +48,7 @@ def test_every_setting_can_be_set() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["JIT", "PTX", "INTERPRET", "BLOCKS", "CACHE_DIR", "BUNDLE_PATH", "TRACE"]
-)
+@pytest.mark.parametrize("name", ["JIT", "PTX", "INTERPRET", "CACHE_DIR", "BUNDLE_PATH", "TRACE"])
 def test_empty_means_unset(name: str) -> None:
     assert read_settings({f"TILEWRIGHT_{name}": " "}) == read_settings({})
 

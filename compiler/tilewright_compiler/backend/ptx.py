@@ -10,7 +10,8 @@ import re
 
 from tilewright.abi.target import Target
 from tilewright.errors import InternalCompilerError
-from tilewright_compiler.backend.worker import DEFAULT_TIMEOUT_S, POOL, Request, WorkerPool
+from tilewright_compiler.backend.messages import Request
+from tilewright_compiler.backend.worker import DEFAULT_TIMEOUT_S, POOL, WorkerPool
 from tilewright_compiler.capabilities import BASELINE, PtxFlavor
 from tilewright_compiler.ir.stages import MlirText, Ptx
 from tilewright_compiler.options import DEFAULT, CompileOptions

@@ -1,9 +1,9 @@
 """Worker processes in which LLVM runs: one request, one reply, and a crash becomes an exception.
 
-A worker is started at first use and kept, because importing MLIR takes 0.3 s. Idle ones wait in a
-pool, so that each thread gets its own; a forked child forgets its parent's workers and starts new
-ones. A worker ends when its standard input closes, which happens at exit and also when the parent
-is killed.
+A worker is started at first use, or before it (`WorkerPool.start`), and kept, because it takes 0.1
+s to import MLIR. Idle ones wait in a pool, so that each thread gets its own; a forked child forgets
+its parent's workers and starts new ones. A worker ends when its standard input closes, which
+happens at exit and also when the parent is killed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO
+from dataclasses import asdict
 
 from tilewright.errors import InternalCompilerError
+from tilewright_compiler.backend.messages import Request, frame
 
 DEFAULT_TIMEOUT_S = 300.0
 _STDERR_TAIL = 2000
@@ -34,17 +34,6 @@ _PROGRAM = (
     "import sys; sys.path[:] = {path!r}; "
     "from tilewright_compiler.backend.llvm import serve; serve()"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One translation: MLIR text, LLVM's chip, features and level, and where libdevice is."""
-
-    text: str
-    chip: str
-    features: str
-    libdevice: str
-    level: int = 3
 
 
 class Worker:
@@ -143,6 +132,12 @@ class WorkerPool:
         finally:
             self._put_back(worker)
 
+    def start(self) -> None:
+        """Start a worker unless one is idle: it gets ready while the caller makes the request."""
+        with self._lock:
+            if not self._idle:
+                self._idle.append(Worker())
+
     @property
     def idle(self) -> tuple[Worker, ...]:
         """The workers that wait for work."""
@@ -187,22 +182,6 @@ class WorkerPool:
 
 POOL = WorkerPool()
 atexit.register(POOL.close)
-
-
-def frame(message: dict[str, Any]) -> bytes:
-    """Return a message as bytes: length, then JSON."""
-    payload = json.dumps(message).encode()
-    return struct.pack(">I", len(payload)) + payload
-
-
-def read_message(stream: BinaryIO) -> dict[str, Any] | None:
-    """Read one message; None when the stream ends."""
-    head = stream.read(4)
-    if len(head) < 4:
-        return None
-    (length,) = struct.unpack(">I", head)
-    message: dict[str, Any] = json.loads(stream.read(length))
-    return message
 
 
 def _send(file: int, payload: bytes, deadline: float) -> None:

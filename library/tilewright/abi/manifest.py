@@ -4,9 +4,10 @@ The file is one JSON document laid out in lines: a header, then one line for eac
 entry, sorted by key. The header says how long the sections are, so opening a manifest parses one
 line, and a lookup finds its line by bisection and parses that: a bundle of thousands of entries
 opens in the time it takes to read the file. Each line carries a check of its own text, because a
-flipped digit in a launch ABI would otherwise reach the driver.
+flipped digit in a launch ABI would otherwise reach the driver, and the header one of itself and the
+sha256 of all records: a damaged key is found by nobody, so who misses a record asks for that too.
 
-    {"abi":1,"entries":N,...,"schema":1,"toolchains":[...],"version":"0.1.0","kernel_records":{
+    {"abi":1,"check":"...","entries":N,...,"schema":2,"version":"0.1.0","kernel_records":{
     "tilewright.kernels.softmax.softmax":["check",{...}],
     ...
     },"entry_records":{
@@ -29,7 +30,7 @@ from tilewright.abi.arguments import ABI_VERSION, LaunchAbi
 from tilewright.abi.keys import Field
 from tilewright.errors import FormatError
 
-SCHEMA = 1
+SCHEMA = 2
 FILE_NAME = "manifest.json"
 PTX = "ptx"
 """The key of the portable PTX among the blobs of an entry; the others are keyed by their target."""
@@ -49,8 +50,10 @@ T = TypeVar("T")
 
 # After a key. A quote inside a key is escaped, so past the key's first quote this finds its end.
 _OPENING = b'":["'
+_HEADER_END = b',"kernel_records":{\n'
 _BETWEEN = b'},"entry_records":{\n'
 _END = b"}}\n"
+_NOT_CHECKED = ("check", "kernel_records")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +136,12 @@ class Manifest:
             "entry_bytes": len(entries),
             "kernel_bytes": len(kernels),
             "kernels": len(self.kernels),
+            "records_sha256": hashlib.sha256(kernels + _BETWEEN + entries + _END).hexdigest(),
             "schema": self.schema,
             "toolchains": toolchains,
             "version": self.version,
         }
-        first = _dump(header)[:-1] + b',"kernel_records":{\n'
-        return first + kernels + _BETWEEN + entries + _END
+        return _first_line(header) + kernels + _BETWEEN + entries + _END
 
     @staticmethod
     def from_bytes(data: bytes, *, origin: str = "manifest") -> Manifest:
@@ -188,12 +191,32 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest; raises FormatError if it is missing, cut off, or of another version."""
+    return Manifest.from_bytes(_contents(path), origin=str(path))
+
+
+def verify_manifest(path: Path) -> None:
+    """Raise FormatError if any byte of a manifest differs from what was written.
+
+    Reading checks the header and each record that is asked for; this also finds a damaged key.
+    """
+    data = _contents(path)
+    header, start = _read_header(data, str(path))
+    found = hashlib.sha256(data[start:]).hexdigest()
+    if found != header.get("records_sha256"):
+        msg = f"{path} is damaged: its records have sha256 {found}; install tilewright again"
+        raise FormatError(msg)
+
+
+def _contents(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        # What is no file, a pipe say, might keep its reader waiting for ever.
+        if path.exists() and not path.is_file():
+            msg = f"manifest {path} cannot be read: it is no file; install tilewright again"
+            raise FormatError(msg)
+        return path.read_bytes()
     except OSError as error:
         msg = f"manifest {path} cannot be read: {error.strerror}"
         raise FormatError(msg) from error
-    return Manifest.from_bytes(data, origin=str(path))
 
 
 class _Records(Mapping[str, T], Generic[T]):
@@ -249,6 +272,12 @@ class _Records(Mapping[str, T], Generic[T]):
             raise FormatError(msg) from error
 
 
+def _first_line(header: Mapping[str, Any]) -> bytes:
+    """Return the first line: the header with a check of itself."""
+    check = hashlib.sha256(_dump(header)).hexdigest()[:16]
+    return _dump({**header, "check": check})[:-1] + _HEADER_END
+
+
 def _section(records: Mapping[str, dict[str, Any]]) -> bytes:
     # Sorted as written, which is the order that the bisection compares in.
     lines = [_line(key, _dump(records[key])) for key in sorted(records, key=_dump)]
@@ -283,6 +312,10 @@ def _read_header(data: bytes, origin: str) -> tuple[dict[str, Any], int]:
             f"{origin} has launch ABI {header.get('abi')!r}, this library launches {ABI_VERSION}: "
             "bundle and library are of two versions; install tilewright again"
         )
+        raise FormatError(msg)
+    unchecked = {name: value for name, value in header.items() if name not in _NOT_CHECKED}
+    if data[:end] != _first_line(unchecked):
+        msg = f"{origin} is damaged in its first line; install tilewright again"
         raise FormatError(msg)
     return header, end
 

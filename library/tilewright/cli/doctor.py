@@ -126,7 +126,7 @@ def _compiler() -> Section:
 
 
 def _cache() -> Section:
-    from tilewright.runtime import cache
+    from tilewright.runtime import cache, cache_file
 
     users = cache.user_cache()
     folder = users.folder()
@@ -140,7 +140,7 @@ def _cache() -> Section:
     faults = []
     for path in files:
         try:
-            cache.parse_cached(path.read_bytes(), origin=str(path))
+            cache_file.read_cached(path)
         except (FormatError, OSError) as error:
             faults.append(str(error))
     return Section("cache", facts, tuple(faults))
@@ -149,7 +149,7 @@ def _cache() -> Section:
 def _bundles() -> Iterator[Section]:
     from tilewright.runtime import jit, store
 
-    for bundle in store.bundles():
+    for bundle in store.every_bundle():
         faults = []
         facts: dict[str, Any] = {}
         try:
@@ -173,7 +173,7 @@ def _bundles() -> Iterator[Section]:
         except TilewrightError as error:
             faults.append(str(error))
         yield Section(f"bundle {bundle.folder}", facts, tuple(faults))
-    if not store.bundles():
+    if not store.known_bundles():
         state = "no bundle is installed"
         if jit.why_unavailable() is None:
             state += ": every kernel is compiled when used"

@@ -159,12 +159,14 @@ def _subjects(text: str) -> list[_Subject]:
         note = "" if entries else _why_no_entries(kernel)
         return [_Subject(kernel.qualified_name, entries, note)]
     found: dict[str, dict[str, Entry]] = {}
-    for bundle in store.bundles():
+    for bundle in store.every_bundle():
         for key, entry in bundle.manifest.entries.items():
             if text in (entry.kernel, entry.kernel.rpartition(".")[2]):
                 found.setdefault(entry.kernel, {}).setdefault(key, entry)
     if not found:
-        known = sorted({name for bundle in store.bundles() for name in bundle.manifest.kernels})
+        known = sorted(
+            {name for bundle in store.known_bundles() for name in bundle.manifest.kernels}
+        )
         msg = f"no bundled kernel is called {text!r}; bundled are: {', '.join(known) or 'none'}"
         raise UsageError(msg)
     return [
@@ -176,7 +178,9 @@ def _subjects(text: str) -> list[_Subject]:
 def _why_no_entries(kernel: Kernel) -> str:
     from tilewright.runtime import store
 
-    records = [bundle.manifest.kernels.get(kernel.qualified_name) for bundle in store.bundles()]
+    records = [
+        bundle.manifest.kernels.get(kernel.qualified_name) for bundle in store.known_bundles()
+    ]
     if any(record is not None for record in records):
         return (
             "its source differs from the bundled one, so no bundled binary is used; "

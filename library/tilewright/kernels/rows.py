@@ -41,8 +41,16 @@ def row_widths(rows, size0, size1, columns):
 
 
 @tl.kernel
+def widened(values):
+    """Return values in the type that kernels compute in: f64 for f64, f32 for the narrower."""
+    if values.dtype == tl.float64:
+        return values
+    return values.to(tl.float32)
+
+
+@tl.kernel
 def load_row(pointers, lanes, stride, mask, other):
-    """Load a row, or rows, in f32; lanes lie `stride` apart; `mask` is None for a full tile.
+    """Load a row, or rows, widened; lanes lie `stride` apart; `mask` is None for a full tile.
 
     A stride of 1 that only the launch knows gets a branch: it spares a multiplication an element.
     """
@@ -51,7 +59,7 @@ def load_row(pointers, lanes, stride, mask, other):
         values = tl.load(pointers + lanes, mask=mask, other=fill)
     else:
         values = tl.load(pointers + lanes * stride, mask=mask, other=fill)
-    return values.to(tl.float32)
+    return widened(values)
 
 
 @tl.kernel

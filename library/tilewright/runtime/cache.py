@@ -1,53 +1,44 @@
 """The user's cache of kernels compiled on this machine: one file per kernel, signature and target.
 
-A file holds the launch ABI, the codes and their sha256s, and appears by one rename, so a reader
-never sees half of it; nothing in it depends on where it lies. What is damaged is set aside and
-compiled again. The cache needs no HOME: candidates are tried in order, a folder of another user is
-never trusted, and when none can be written the results live in memory. Locks are flocks, which die
-with their holder.
+A file holds what it is for, the launch ABI, the codes and their sha256s, and appears by one rename,
+so a reader never sees half of it; nothing in it depends on where it lies. What is damaged, or is
+another kernel's under this name, is set aside and compiled again. The cache needs no HOME:
+candidates are tried in order, a folder or file of another user is never trusted, and when none can
+be written the results live in memory. Locks are flocks, which die with their holder.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
-import json
 import logging
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
 import tilewright
-from tilewright.abi.arguments import ABI_VERSION, LaunchAbi
-from tilewright.abi.manifest import PTX, Blob, Entry, blob_target
+from tilewright.abi.arguments import LaunchAbi
+from tilewright.abi.manifest import PTX, Blob, Entry
 from tilewright.abi.target import Target
-from tilewright.errors import CorruptBlobError, FormatError
+from tilewright.errors import FormatError
+from tilewright.runtime.cache_file import CachedKernel, blob_of, format_cached, read_cached
 from tilewright.settings import settings
 
 logger = logging.getLogger(__name__)
 
-_MAGIC = b"TWCACHE1"
 _SUFFIX = ".twk"
+_DAMAGED, _PARTIAL = ".damaged", ".partial"
 _LOCKS = 256
-# CUDA 12.0 loads every cubin of ptxas 12.9 for chips it knows, 11.0 is where PTX 7.0 began.
-_MIN_DRIVER = {PTX: 11000}
-_DEFAULT_MIN_DRIVER = 12000
+# A holder that compiles takes seconds. One that hangs must not stop every other process with it.
+_LOCK_WARNING_SECONDS, _LOCK_PATIENCE_SECONDS = 20.0, 300.0
+_LEFTOVER_SECONDS = 24 * 3600.0
 MAX_BYTES = 1 << 30
 """Above this, the files not used for longest are removed."""
-
-
-@dataclass(frozen=True, slots=True)
-class CachedKernel:
-    """An entry of the cache with its codes by sha256."""
-
-    entry: Entry
-    codes: Mapping[str, bytes]
 
 
 class UserCache:
@@ -100,11 +91,12 @@ class UserCache:
         `own_abis` are those of codes that are not launched by `abi`.
         """
         blobs = {
-            name: _blob(name, code, freshness, own_abis.get(name)) for name, code in codes.items()
+            name: blob_of(name, code, freshness, own_abis.get(name)) for name, code in codes.items()
         }
         entry = Entry(kernel=kernel, family="user", signature=signature, abi=abi, blobs=blobs)
-        cached = CachedKernel(entry, {blobs[name].sha256: code for name, code in codes.items()})
         name = _name(source_key, target)
+        contents = {blobs[each].sha256: code for each, code in codes.items()}
+        cached = CachedKernel(name, entry, contents)
         self._memory[name] = cached
         folder = self._writable()
         if folder is not None:
@@ -160,15 +152,13 @@ class UserCache:
             if not folder.is_dir() or _refusal(folder) is not None:
                 continue
             try:
-                data = path.read_bytes()
+                cached = read_cached(path)
             except OSError:
                 continue
-            try:
-                cached = parse_cached(data, origin=str(path))
             except FormatError as error:
                 logger.warning("%s; it is set aside and compiled again", error)
                 with contextlib.suppress(OSError):
-                    path.replace(path.with_suffix(".damaged"))
+                    path.replace(path.with_suffix(_DAMAGED))
                 continue
             with contextlib.suppress(OSError):
                 os.utime(path)  # the trimming removes what was not used for longest
@@ -179,7 +169,7 @@ class UserCache:
         path = _path(folder, name)
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+            handle, partial = tempfile.mkstemp(dir=path.parent, suffix=_PARTIAL)
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(format_cached(cached))
@@ -194,6 +184,7 @@ class UserCache:
             logger.warning("compiled kernel not kept in %s: %s", folder, error)
 
     def _trim(self, folder: Path) -> None:
+        self._remove_leftovers(folder)
         found = []
         for path in folder.glob(f"*/*{_SUFFIX}"):
             with contextlib.suppress(OSError):  # another process trims too
@@ -206,88 +197,20 @@ class UserCache:
             path.unlink(missing_ok=True)
             total -= size
 
+    def _remove_leftovers(self, folder: Path) -> None:
+        """Remove what killed writers and old damage left behind."""
+        oldest = time.time() - _LEFTOVER_SECONDS
+        for suffix in (_PARTIAL, _DAMAGED):
+            for path in folder.glob(f"*/*{suffix}"):
+                with contextlib.suppress(OSError):
+                    if path.stat().st_mtime < oldest:
+                        path.unlink(missing_ok=True)
+
 
 @cache
 def user_cache() -> UserCache:
     """Return the cache that the settings name."""
     return UserCache(settings().cache_candidates)
-
-
-def format_cached(cached: CachedKernel) -> bytes:
-    """Return the file of an entry: magic, sha256 and length of the head, its JSON, the codes."""
-    blobs = cached.entry.blobs
-    head = {
-        "version": tilewright.__version__,
-        "abi_version": ABI_VERSION,
-        "kernel": cached.entry.kernel,
-        "signature": cached.entry.signature,
-        "abi": cached.entry.abi.to_json(),
-        "codes": [
-            {"name": name, "sha256": blob.sha256, "size": blob.size, "build_key": blob.build_key}
-            | ({} if blob.abi is None else {"abi": blob.abi.to_json()})
-            for name, blob in sorted(blobs.items())
-        ],
-    }
-    text = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
-    codes = b"".join(cached.codes[blob.sha256] for _, blob in sorted(blobs.items()))
-    return b"".join(
-        (_MAGIC, hashlib.sha256(text).digest(), len(text).to_bytes(8, "little"), text, codes)
-    )
-
-
-def parse_cached(data: bytes, *, origin: str) -> CachedKernel:
-    """Read what `format_cached` wrote; raises FormatError when a byte or the version differs."""
-    start = len(_MAGIC) + 32 + 8
-    length = int.from_bytes(data[start - 8 : start], "little")
-    text = data[start : start + length]
-    is_whole = data.startswith(_MAGIC) and len(text) == length
-    if not is_whole or hashlib.sha256(text).digest() != data[len(_MAGIC) : len(_MAGIC) + 32]:
-        msg = f"cached kernel {origin} is damaged"
-        raise FormatError(msg)
-    head = json.loads(text)
-    if (head["version"], head["abi_version"]) != (tilewright.__version__, ABI_VERSION):
-        msg = f"cached kernel {origin} was made by tilewright {head['version']}"
-        raise FormatError(msg)
-    codes: dict[str, bytes] = {}
-    blobs: dict[str, Blob] = {}
-    place = start + length
-    for item in head["codes"]:
-        code = data[place : place + item["size"]]
-        place += item["size"]
-        if hashlib.sha256(code).hexdigest() != item["sha256"]:
-            msg = f"cached kernel {origin}: the code for {item['name']} differs from its sha256"
-            raise CorruptBlobError(msg)
-        codes[item["sha256"]] = code
-        abi = LaunchAbi.from_json(item["abi"]) if "abi" in item else None
-        blobs[item["name"]] = _blob(item["name"], code, item["build_key"], abi)
-    if place != len(data):
-        msg = f"cached kernel {origin} has {len(data) - place} bytes too many"
-        raise FormatError(msg)
-    entry = Entry(
-        kernel=head["kernel"],
-        family="user",
-        signature=head["signature"],
-        abi=LaunchAbi.from_json(head["abi"]),
-        blobs=blobs,
-    )
-    return CachedKernel(entry, codes)
-
-
-def _blob(name: str, code: bytes, build_key: str, abi: LaunchAbi | None) -> Blob:
-    return Blob(
-        sha256=hashlib.sha256(code).hexdigest(),
-        pack="",
-        size=len(code),
-        kind="ptx" if name == PTX else "cubin",
-        target=blob_target(name),
-        min_driver=_MIN_DRIVER.get(name, _DEFAULT_MIN_DRIVER),
-        registers=0,
-        spill_bytes=0,
-        shared_bytes=0,
-        toolchain="",
-        build_key=build_key,
-        abi=abi,
-    )
 
 
 def _name(source_key: str, target: Target | None) -> str:
@@ -327,10 +250,30 @@ def _open_lock(folder: Path, source_key: str) -> int | None:
     except OSError as error:
         logger.debug("no lock at %s: %s", path, error)
         return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError as error:
-        logger.debug("no lock at %s: %s", path, error)
+    if not _wait_for(handle, path):
         os.close(handle)
         return None
     return handle
+
+
+def _wait_for(handle: int, path: Path) -> bool:
+    """Wait until the lock is ours; False where it cannot be had, or its holder does not end."""
+    start, pause, is_told = time.monotonic(), 0.01, False
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited = time.monotonic() - start
+            if waited > _LOCK_PATIENCE_SECONDS:
+                logger.warning("lock %s was not released in %.0f s: going on without", path, waited)
+                return False
+            if waited > _LOCK_WARNING_SECONDS and not is_told:
+                is_told = True
+                logger.warning("waiting for another process that compiles, at lock %s", path)
+            time.sleep(pause)
+            pause = min(2 * pause, 0.2)
+        except OSError as error:
+            logger.debug("no lock at %s: %s", path, error)
+            return False
+        else:
+            return True

@@ -219,6 +219,14 @@ def empty(
     return _with_geometry(array, extents, row_major(extents))
 
 
+def allocate(
+    shape: tuple[int, ...], strides: tuple[int, ...], code: int, device: int
+) -> DeviceArray:
+    """Return a new array like `empty`, for row-major strides and a dtype's code found before."""
+    size = prod(shape) * DTYPES[code].size_bytes
+    return _with_geometry(DeviceArray(size, code, device, None), shape, strides)
+
+
 def zeros(
     shape: int | Sequence[int], dtype: DType, *, device: int = 0, stream: Stream | None = None
 ) -> DeviceArray:

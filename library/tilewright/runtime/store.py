@@ -2,13 +2,15 @@
 
 A bundle is a folder with `manifest.json` and packs. The wheel's own is `tilewright/_prebuilt`,
 found through `importlib.resources` because an editable install keeps it elsewhere than the sources;
-a checkout also has `build/bundle/`. `TILEWRIGHT_BUNDLE_PATH` replaces both. Nothing is locked and
-nothing is written.
+a checkout also has `build/bundle/`. `TILEWRIGHT_BUNDLE_PATH` replaces both. Other packages bring
+bundles of their own, which are asked from the first use of one of their kernels on. Nothing is
+locked and nothing is written.
 """
 
 from __future__ import annotations
 
 import atexit
+import sys
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -27,7 +29,11 @@ from tilewright.abi.signature import KernelSignature
 from tilewright.errors import FormatError
 from tilewright.language.kernel import Kernel
 from tilewright.language.provenance import is_unchanged
+from tilewright.runtime.packages import bundle_folders, installed_folders
 from tilewright.settings import settings
+
+# The bundles of packages whose kernels were used, by folder; one for each such package.
+_of_packages: dict[Path, Bundle] = {}
 
 
 class Bundle:
@@ -89,13 +95,31 @@ def bundles() -> tuple[Bundle, ...]:
     return found
 
 
+def known_bundles() -> tuple[Bundle, ...]:
+    """Return `bundles()` and those of the packages whose kernels were used so far.
+
+    A key names what a kernel means, so it does not matter whose bundle has it.
+    """
+    return (*bundles(), *_of_packages.values())
+
+
+def every_bundle() -> tuple[Bundle, ...]:
+    """Return `bundles()` and those of all installed packages: for reports, as it searches the path.
+
+    From then on all of them are asked.
+    """
+    for folder in installed_folders(sys.path):
+        _add_package(folder)
+    return known_bundles()
+
+
 def find(source_key: str) -> tuple[Bundle, Entry] | None:
     """Return the entry with this key and its bundle, or None.
 
     Raises FormatError when a bundle is damaged: a damaged installation must not pass for an empty
     one.
     """
-    for bundle in bundles():
+    for bundle in known_bundles():
         entry = bundle.entry(source_key)
         if entry is not None:
             return bundle, entry
@@ -110,7 +134,7 @@ def entries_of(kernel: Kernel) -> dict[str, Entry]:
     """
     digest = kernel_digest(kernel)
     found: dict[str, Entry] = {}
-    for bundle in reversed(bundles()):
+    for bundle in reversed(known_bundles()):
         records = bundle.manifest.kernels.items()
         names = {name for name, record in records if record.digest == digest}
         if names:
@@ -129,11 +153,24 @@ def kernel_digest(kernel: Kernel) -> str:
     So an installed kernel is looked up without parsing Python; a file that differs in a comment
     only is parsed, and gives the same digest again.
     """
-    for bundle in bundles():
+    _add_packages_of(kernel.module)
+    for bundle in known_bundles():
         record = bundle.manifest.kernels.get(kernel.qualified_name)
         if record is not None and is_unchanged(kernel, record):
             return record.digest
     return kernel.digest
+
+
+@cache
+def _add_packages_of(module: str) -> None:
+    for folder in bundle_folders(module):
+        _add_package(folder)
+
+
+def _add_package(folder: Path) -> None:
+    if folder not in _of_packages:
+        bundle = _of_packages.setdefault(folder, Bundle(folder))
+        atexit.register(bundle.close)
 
 
 def _installed() -> tuple[Path, ...]:

@@ -2,15 +2,12 @@
 
 Which axis of an operand is contiguous decides how its tiles are read, so transposed arrays are
 multiplied as they lie. A result that is contiguous along its rows is computed as the transposed
-product of the transposed operands.
+product of the transposed operands. All of this depends on geometries alone and is remembered.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from math import prod
-from typing import Any
 
 from tilewright.abi.dtypes import (
     DType,
@@ -26,40 +23,30 @@ from tilewright.abi.dtypes import (
 )
 from tilewright.errors import ArgumentError
 from tilewright.kernels import matmul as kernels
-from tilewright.language.kernel import Kernel
-from tilewright.tensor.arrays import (
-    Array,
-    Operand,
-    are_aligned,
-    as_array,
-    as_number,
-    batched,
-    check_same_dtype,
-    check_same_side,
-    dtype_of,
-    fits_fast,
-    output,
-    strides_of,
+from tilewright.tensor.arrays import Array, as_array, as_number
+from tilewright.tensor.geometry import (
+    Geometry,
+    check_one_dtype,
+    check_one_side,
+    geometry_of,
+    new_array,
+    optional_geometry,
+    result_geometry,
 )
-from tilewright.tensor.configurations import (
-    MATMUL_WIDEST,
-    blocks_configuration,
-    matmul_configuration,
+from tilewright.tensor.launches import PlannedLaunch, is_empty, planned
+from tilewright.tensor.matmul_launches import (
+    GATE,
+    PLAIN,
+    RESIDUAL,
+    A,
+    B,
+    C,
+    Matrices,
+    Product,
+    launches,
 )
-from tilewright.tensor.products import (
-    check_choice,
-    copies_blocks,
-    count_tiles,
-    launch_options,
-    precision_of,
-)
-from tilewright.tensor.strides import (
-    IndexSpace,
-    Shape,
-    Strides,
-    broadcast_shape,
-    broadcast_strides,
-)
+from tilewright.tensor.products import check_choice, precision_of
+from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
 
 # What the product of two arrays of a dtype may be rounded to; the first is the default.
 RESULTS: dict[DType, tuple[DType, ...]] = {
@@ -82,53 +69,6 @@ ACTIVATIONS: dict[str | None, int] = {
 }
 
 PRECISIONS = ("ieee", "tf32", "tf32x3")
-
-_PLAIN = (float64, int8, uint8)  # summed in their own way, without an epilogue
-
-
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """One product `[m, k] @ [k, n]`; every operand has strides for the batch, rows and columns.
-
-    `bias` is `[n]`; what the epilogue does not take is None.
-    """
-
-    sizes: tuple[int, int, int]
-    a: Operand
-    b: Operand
-    c: Operand
-    bias: Array | None
-    gate: Operand | None
-    residual: Operand | None
-    alpha: float
-    activation: int
-    precision: str
-
-    def transposed(self) -> _Product:
-        """Return `C^T = B^T @ A^T`; there must be no bias, which would run along rows."""
-        m, n, k = self.sizes
-        return _Product(
-            (n, m, k),
-            _transposed(self.b),
-            _transposed(self.a),
-            _transposed(self.c),
-            None,
-            self.gate and _transposed(self.gate),
-            self.residual and _transposed(self.residual),
-            self.alpha,
-            self.activation,
-            self.precision,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    """How to read a matrix: along which axis ("any" for neither), its extent, the strides."""
-
-    unit: str
-    extent: int
-    outer: int
-    inner: int
 
 
 def matmul(
@@ -157,49 +97,98 @@ def matmul(
     is what becomes of f32 operands, "ieee", "tf32" or "tf32x3", see `tl.dot`. `residual` may be
     `out`; else `out` must not overlap what is read. See `reference.matmul`.
     """
-    left, right = as_array(a, name="a"), as_array(b, name="b")
-    check_same_dtype({"a": left, "b": right})
-    result_dtype = _result_dtype(dtype_of(left), out_dtype)
     check_choice("input_precision", input_precision, PRECISIONS)
     check_choice("activation", activation, ACTIVATIONS)
+    left, right = as_array(a, name="a"), as_array(b, name="b")
+    target, shift, factor, addend = (
+        None if value is None else as_array(value, name=name)
+        for name, value in (("out", out), ("bias", bias), ("gate", gate), ("residual", residual))
+    )
+    scale = alpha if type(alpha) is float else as_number(alpha, name="alpha")
+    plan = _plan(
+        geometry_of(left),
+        geometry_of(right),
+        optional_geometry(target),
+        optional_geometry(shift),
+        optional_geometry(factor),
+        optional_geometry(addend),
+        activation,
+        input_precision,
+        out_dtype,
+        scale != 1.0,
+    )
+    result = new_array(plan.result) if target is None else target
+    # What is absent is never read; the result's address keeps the pointer valid.
+    arrays = [left, right, result, *(result if x is None else x for x in (shift, factor, addend))]
+    scalars = () if plan.numbers is None else (scale, *plan.numbers)
+    for launch in plan.launches:
+        launch.run(arrays, scalars)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The launches of a product, the geometry of its result, and what follows alpha, if it does."""
+
+    launches: tuple[PlannedLaunch, ...]
+    result: Geometry
+    numbers: tuple[int, ...] | None
+
+
+@planned
+def _plan(
+    left: Geometry,
+    right: Geometry,
+    out: Geometry | None,
+    bias: Geometry | None,
+    gate: Geometry | None,
+    residual: Geometry | None,
+    activation: str | None,
+    input_precision: str,
+    out_dtype: DType | None,
+    is_scaled: bool,
+) -> _Plan:
+    """Check a product and plan its launches."""
+    check_one_dtype({"a": left, "b": right})
+    result_dtype = _result_dtype(left.dtype, out_dtype)
     batch, sizes = _sizes(left.shape, right.shape)
     m, n, k = sizes
     dropped = (len(left.shape) == 1, len(right.shape) == 1)
     shape = (*batch, *((m, n)[axis] for axis in (0, 1) if not dropped[axis]))
-    result = output(out, shape, left, result_dtype)
+    result = result_geometry(out, shape, result_dtype, left)
     epilogue = {"bias": bias, "gate": gate, "residual": residual}
-    given = {name: as_array(x, name=name) for name, x in epilogue.items() if x is not None}
+    given = {name: array for name, array in epilogue.items() if array is not None}
     for name, array in given.items():
-        check_same_side({"a": left, name: array})
-        if dtype_of(array) != result_dtype:
-            msg = f"{name} has dtype {dtype_of(array)}, the result has {result_dtype}"
+        check_one_side({"a": left, name: array})
+        if array.dtype != result_dtype:
+            msg = f"{name} has dtype {array.dtype}, the result has {result_dtype}"
             raise ArgumentError(msg)
-    if dtype_of(left) in _PLAIN and (given or activation is not None or alpha != 1.0):
+    is_plain = left.dtype in PLAIN
+    if is_plain and (given or activation is not None or is_scaled):
         msg = (
-            f"a product of {dtype_of(left)} takes no alpha, bias, activation, gate or residual; "
+            f"a product of {left.dtype} takes no alpha, bias, activation, gate or residual; "
             "apply them to its result"
         )
         raise ArgumentError(msg)
-    if "bias" in given:
-        _check_bias(given["bias"], n)
-    product = _Product(
+    if bias is not None:
+        _check_bias(bias, n)
+    product = Product(
         sizes,
-        _factor(left, (*batch, m, k), missing=-2 if dropped[0] else None),
-        _factor(right, (*batch, k, n), missing=-1 if dropped[1] else None),
-        _over_result(result, shape, dropped),
-        given.get("bias"),
-        _over_result(given["gate"], shape, dropped) if "gate" in given else None,
-        _over_result(given["residual"], shape, dropped) if "residual" in given else None,
-        as_number(alpha, name="alpha"),
-        ACTIVATIONS[activation],
-        precision_of(dtype_of(left), input_precision),
+        _factor(A, left, (*batch, m, k), missing=-2 if dropped[0] else None),
+        _factor(B, right, (*batch, k, n), missing=-1 if dropped[1] else None),
+        _over_result(C, result, shape, dropped),
+        bias,
+        None if gate is None else _over_result(GATE, gate, shape, dropped),
+        None if residual is None else _over_result(RESIDUAL, residual, shape, dropped),
+        precision_of(left.dtype, input_precision),
     )
     *_, row, column = product.c.strides
-    if row == 1 and (column != 1 or n == 1) and "bias" not in given:
+    if row == 1 and (column != 1 or n == 1) and bias is None:
         product = product.transposed()
-    if prod(shape):
-        _launch(batch, product)
-    return result
+    flags = (int(x is not None) for x in (bias, gate, residual))
+    numbers = None if is_plain else (ACTIVATIONS[activation], *flags)
+    planned = () if is_empty(shape) else tuple(launches(batch, product))
+    return _Plan(planned, result, numbers)
 
 
 def _result_dtype(operands: DType, asked: DType | None) -> DType:
@@ -229,141 +218,34 @@ def _sizes(left: Shape, right: Shape) -> tuple[Shape, tuple[int, int, int]]:
     return broadcast_shape(left[:-2], right[:-2]), (m, n, k)
 
 
-def _check_bias(bias: Array, n: int) -> None:
-    if bias.shape != (n,) or (strides_of(bias) != (1,) and n > 1):
+def _check_bias(bias: Geometry, n: int) -> None:
+    if bias.shape != (n,) or (bias.strides != (1,) and n > 1):
         msg = (
             f"bias must be contiguous of shape ({n},), got shape {bias.shape} "
-            f"with strides {strides_of(bias)}"
+            f"with strides {bias.strides}"
         )
         raise ArgumentError(msg)
 
 
-def _factor(array: Array, shape: Shape, *, missing: int | None) -> Operand:
+def _factor(number: int, array: Geometry, shape: Shape, *, missing: int | None) -> Matrices:
     """Walk a factor over `[batch, rows, columns]`; a vector lacks the axis `missing`."""
-    own, strides = array.shape, strides_of(array)
+    own, strides = array.shape, array.strides
     if missing is not None:
         own = (1, *own) if missing == -2 else (*own, 1)
         strides = (0, *strides) if missing == -2 else (*strides, 0)
-    return Operand(array, broadcast_strides(own, strides, shape))
+    return Matrices(number, array, broadcast_strides(own, strides, shape))
 
 
-def _over_result(array: Array, shape: Shape, dropped: tuple[bool, bool]) -> Operand:
+def _over_result(
+    number: int, array: Geometry, shape: Shape, dropped: tuple[bool, bool]
+) -> Matrices:
     """Walk over `[batch, M, N]` what broadcasts to the result, which may have dropped M or N."""
     if broadcast_shape(array.shape, shape) != shape:
         msg = f"shape {array.shape} does not broadcast to that of the result, {shape}"
         raise ArgumentError(msg)
-    strides = list(broadcast_strides(array.shape, strides_of(array), shape))
+    strides = list(broadcast_strides(array.shape, array.strides, shape))
     if dropped[1]:
         strides.append(0)
     if dropped[0]:
         strides.insert(len(strides) - 1, 0)
-    return Operand(array, tuple(strides))
-
-
-def _transposed(operand: Operand) -> Operand:
-    *batch, row, column = operand.strides
-    return Operand(operand.array, (*batch, column, row))
-
-
-def _launch(batch: Shape, product: _Product) -> None:
-    operands = (product.a, product.b, product.c, product.gate, product.residual)
-    dtype = dtype_of(product.a.array)
-    matrices = tuple(operand and operand.strides[-2:] for operand in operands)
-    # What is absent is never read; the result's address keeps the pointer valid.
-    walked = [operand or product.c for operand in operands]
-    on_batch = tuple(Operand(operand.array, operand.strides[:-2]) for operand in walked)
-    flags = tuple(int(x is not None) for x in (product.bias, product.gate, product.residual))
-    for arrays, space in batched(batch, on_batch, rank=2):
-        left, right, result, gate, residual = arrays
-        pointers: tuple[Array, ...] = (left, right, result)
-        scalars: tuple[float, ...] = ()
-        if dtype not in _PLAIN:
-            bias = result if product.bias is None else product.bias
-            pointers = (left, right, result, bias, gate, residual)
-            scalars = (product.alpha, product.activation, *flags)
-        plan = _plan(
-            product.sizes,
-            matrices,
-            space,
-            dtype,
-            product.precision,
-            are_aligned(pointers),
-            copies_blocks(left),
-        )
-        plan.kernel[plan.grid](*pointers, *plan.integers, *scalars, **plan.options)
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A launch but for its pointers and what the epilogue needs."""
-
-    kernel: Kernel
-    grid: tuple[int, int, int]
-    integers: tuple[int, ...]
-    options: dict[str, Any]
-
-
-@lru_cache(maxsize=4096)
-def _plan(
-    sizes: tuple[int, int, int],
-    matrices: tuple[Strides | None, ...],
-    space: IndexSpace,
-    dtype: DType,
-    precision: str,
-    is_aligned: bool,
-    by_blocks: bool,
-) -> _Plan:
-    """Plan a launch over a batch; `matrices` has the strides of rows and columns of each operand.
-
-    `by_blocks` allows the form that copies blocks, which takes what is contiguous along its rows.
-
-    Remembered, because a program multiplies few geometries many times.
-    """
-    m, n, k = sizes
-    a, b = _walks(sizes, matrices[0] or (), matrices[1] or ())
-    strides = [*space.strides[0], a.outer, a.inner, *space.strides[1], b.outer, b.inner]
-    is_plain = dtype in _PLAIN
-    kernel, pointers = (kernels.matmul_plain, 3) if is_plain else (kernels.matmul, 6)
-    results = matrices[2:3] if is_plain else matrices[2:]
-    for matrix, batch in zip(results, space.strides[2:], strict=False):
-        if matrix is None:
-            strides += (0, 0, 0, 1)
-        else:  # along a single column any stride will do
-            strides += (*batch, matrix[0], 1 if n == 1 else matrix[1])
-    integers = (m, n, k, a.extent, b.extent, *strides)
-    fast = is_aligned and fits_fast(kernel, pointers, integers)
-    tiles = matmul_configuration(m, n, space.size, dtype, precision=precision, fast=fast)
-    blocks: dict[str, Any] = {}
-    if by_blocks and fast:
-        full = any(matrix is not None for matrix in matrices[3:])
-        own = blocks_configuration(
-            m, n, space.size, dtype, units=(a.unit, b.unit), full_epilogue=full
-        )
-        if own is not None:
-            kernel, tiles = kernels.matmul_blocks, own
-            blocks["FULL_EPILOGUE"] = own != MATMUL_WIDEST
-    options = {"A_UNIT": a.unit, "B_UNIT": b.unit, **blocks, **launch_options(tiles)}
-    if not is_plain:
-        options["PRECISION"] = precision
-    grid = (count_tiles(m, n, tiles), space.sizes[1], space.sizes[0])
-    return _Plan(kernel, grid, integers, options)
-
-
-def _walks(sizes: tuple[int, int, int], a: Strides, b: Strides) -> tuple[_Walk, _Walk]:
-    """Return how to read both factors."""
-    m, n, k = sizes
-    left, right = _walk("mk", (m, k), a), _walk("kn", (k, n), b)
-    if "any" in (left.unit, right.unit):
-        # The bundle has one form for what is read slowly anyway.
-        return _Walk("any", k, a[0], a[1]), _Walk("any", n, b[0], b[1])
-    return left, right
-
-
-def _walk(axes: str, extents: tuple[int, int], strides: Strides) -> _Walk:
-    """Return how to read a matrix whose rows and columns are called `axes`."""
-    (rows, columns), (row, column) = extents, strides
-    if column == 1 or (columns == 1 and row != 1):
-        return _Walk(axes[1], columns, row, 1)
-    if row == 1 or rows == 1:
-        return _Walk(axes[0], rows, column, 1)
-    return _Walk("any", columns, row, column)
+    return Matrices(number, array, tuple(strides))

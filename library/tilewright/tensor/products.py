@@ -11,9 +11,6 @@ from tilewright.abi.target import ComputeCapability
 from tilewright.errors import ArgumentError
 from tilewright.kernels.matmul import GROUP_M
 from tilewright.runtime.device import device as device_of
-from tilewright.runtime.memory import DeviceArray
-from tilewright.settings import settings
-from tilewright.tensor.arrays import Array
 from tilewright.tensor.configurations import DotConfiguration
 
 _HOPPER = ComputeCapability(9, 0)
@@ -44,14 +41,10 @@ def count_tiles(rows: int, columns: int, configuration: DotConfiguration) -> int
     return tiles_m * tiles_n
 
 
-def copies_blocks(array: Array) -> bool:
-    """Return whether products of an array take the form whose blocks the GPU copies by itself."""
-    return settings().blocks and isinstance(array, DeviceArray) and _is_hopper(array.device)
-
-
 @cache
-def _is_hopper(device: int) -> bool:
-    return device_of(device).facts.capability == _HOPPER
+def copies_blocks(device: int | None) -> bool:
+    """Return whether products on a device take the form whose blocks the GPU copies by itself."""
+    return device is not None and device_of(device).facts.capability == _HOPPER
 
 
 def launch_options(configuration: DotConfiguration) -> dict[str, Any]:

@@ -6,8 +6,11 @@ import gc
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -115,3 +118,23 @@ def _is_running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
+
+
+def test_worker_that_was_started_ahead_is_the_one_that_translates() -> None:
+    pool = WorkerPool()
+    pool.start()
+    pool.start()
+    (worker,) = pool.idle
+    pool.translate(request())
+    assert pool.idle == (worker,)
+    pool.close()
+
+
+def test_workers_import_no_numpy() -> None:
+    # It is what a compilation in a new process waits for.
+    code = (
+        "import sys; from tilewright_compiler.backend import llvm; "
+        f"llvm.translate(llvm.Request(**{asdict(request())!r})); "
+        "assert 'numpy' not in sys.modules; assert 'mlir.dialects' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -100,7 +100,7 @@ def _matmul_cases() -> list[Case]:
                         f"matmul-{dtype}-{precision}-{index}-{a_unit}{b_unit}",
                         partial(_fast_product, dtype, precision, a_unit, b_unit),
                         tiles is table[-1] and (a_unit == "k" or dtype == bfloat16),
-                        (("matmul.matmul_configuration", _always(tiles)),),
+                        (("matmul_launches.matmul_configuration", _always(tiles)),),
                     )
                 )
     for dtype, precision in configurations.MATMUL_GENERAL:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +25,7 @@ from tilewright.abi.manifest import (
     KernelRecord,
     Manifest,
     read_manifest,
+    verify_manifest,
     write_manifest,
 )
 from tilewright.errors import FormatError
@@ -115,7 +117,7 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
     }
     assert by_key.pop(f"sm_90a{OWN_SCHEDULE}").num_threads == 384
     assert set(by_key.values()) == {found.entries[key].abi}
-    assert (found.version, found.abi_version, found.schema) == ("0.1.0", 1, 1)
+    assert (found.version, found.abi_version, found.schema) == ("0.1.0", 1, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
 
@@ -179,12 +181,16 @@ def seconds(function: Callable[[Path], None], path: Path) -> float:
 # Versions and damage
 
 
-def changed_header(**values: object) -> bytes:
-    first, _, rest = manifest().to_bytes().partition(b"\n")
+def changed_header(data: bytes | None = None, /, **values: object) -> bytes:
+    first, _, rest = (data or manifest().to_bytes()).partition(b"\n")
     header = {**json.loads(first + b"}}"), **values}
-    del header["kernel_records"]
-    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
-    return text[:-1] + b',"kernel_records":{\n' + rest
+    del header["kernel_records"], header["check"]
+    header["check"] = hashlib.sha256(dump(header)).hexdigest()[:16]
+    return dump(header)[:-1] + b',"kernel_records":{\n' + rest
+
+
+def dump(header: dict[str, object]) -> bytes:
+    return json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
 
 
 def test_the_unchanged_header_is_accepted() -> None:
@@ -194,7 +200,7 @@ def test_the_unchanged_header_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"schema": 2}, "m.json has schema 2, this library reads 1: bundle and library are of two"),
+        ({"schema": 1}, "m.json has schema 1, this library reads 2: bundle and library are of two"),
         ({"schema": None}, "has schema None"),
         ({"abi": 7}, "m.json has launch ABI 7, this library launches 1: bundle and library are of"),
         ({"entry_bytes": -1}, "entry_bytes is -1"),
@@ -209,6 +215,35 @@ def test_another_version_or_a_lying_header_is_refused(
 ) -> None:
     with pytest.raises(FormatError, match=reason):
         Manifest.from_bytes(changed_header(**values), origin="m.json")
+
+
+def test_every_flipped_bit_of_the_header_is_refused() -> None:
+    data = manifest().to_bytes()
+    for place in range(data.index(b"\n") + 1):
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[place] ^= 1 << bit
+            with pytest.raises(FormatError):
+                Manifest.from_bytes(bytes(changed))
+
+
+def test_verifying_finds_a_damaged_key_that_no_lookup_sees(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    write_manifest(path, manifest())
+    verify_manifest(path)
+    start = f'"{sha256("1")}":['.encode()
+    path.write_bytes(path.read_bytes().replace(start, start.replace(b"6", b"Z", 1), 1))
+    assert sha256("1") not in read_manifest(path).entries
+    with pytest.raises(FormatError, match="is damaged: its records have sha256"):
+        verify_manifest(path)
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_file_is_refused_and_keeps_nobody_waiting(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "manifest.json"
+    path.mkdir() if kind == "folder" else os.mkfifo(path)
+    with pytest.raises(FormatError, match="it is no file"):
+        read_manifest(path)
 
 
 def test_every_truncation_is_refused() -> None:
@@ -282,6 +317,6 @@ def test_a_record_that_lacks_a_field_is_a_format_error() -> None:
     shorter = len(line.removesuffix(b",")) - len(bare)
     changed = text.replace(line.removesuffix(b","), bare)
     size = json.loads(text)["entry_bytes"]
-    changed = changed.replace(b'"entry_bytes":%d' % size, b'"entry_bytes":%d' % (size - shorter))
+    changed = changed_header(changed, entry_bytes=size - shorter)
     with pytest.raises(FormatError, match="lacks a field or has a wrong one: KeyError"):
         Manifest.from_bytes(changed).entries[key]

@@ -3,6 +3,7 @@ texts assemble as they should."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,13 @@ from tilewright.kernels import matmul as kernels
 from tilewright.kernels.matmul import matmul_blocks
 from tilewright.language.kernel import Kernel
 from tilewright.runtime import jit
+from tilewright.runtime.launcher import CODES
 from tilewright.tensor import matmul as tensor_matmul
+from tilewright.tensor import matmul_launches
 from tilewright.tensor.configurations import DotConfiguration
+from tilewright.tensor.geometry import Geometry
+from tilewright.tensor.launches import forget_plans
 from tilewright.tensor.matmul import matmul
-from tilewright.tensor.strides import IndexSpace
 from tilewright_compiler.driver import compile_kernel
 from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.interpret import scheduled, tile
@@ -39,7 +43,7 @@ TILES = DotConfiguration(64, 32, 32, 4, 3)
 
 
 @pytest.fixture(params=["tile", "common", "own", "ptx"])
-def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Let products on the host go by blocks: on tile IR, under either schedule, or as PTX."""
     names: list[str] = []
 
@@ -65,10 +69,11 @@ def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> lis
             scheduled.run(module, grid=grid, arguments=arguments)
 
     monkeypatch.setattr(jit, "interpret_kernel", run)
-    monkeypatch.setattr(tensor_matmul, "copies_blocks", lambda _array: True)
-    monkeypatch.setattr(tensor_matmul, "blocks_configuration", lambda *_, **__: TILES)
-    tensor_matmul._plan.cache_clear()
-    return names
+    monkeypatch.setattr(matmul_launches, "copies_blocks", lambda _device: True)
+    monkeypatch.setattr(matmul_launches, "blocks_configuration", lambda *_, **__: TILES)
+    forget_plans()
+    yield names
+    forget_plans()
 
 
 def product(a: HostArray, b: HostArray) -> NDArray[np.float64]:
@@ -121,13 +126,19 @@ def test_the_whole_epilogue(seen: list[str]) -> None:
 
 @pytest.mark.parametrize(("size", "is_aligned"), [((64, 64, 60), True), ((64, 64, 64), False)])
 def test_what_bulk_copies_do_not_take_goes_by_elements(
-    size: tuple[int, int, int], is_aligned: bool
+    size: tuple[int, int, int], is_aligned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, n, k = size
-    matrices = ((k, 1), (n, 1), (n, 1), None, None)
-    space = IndexSpace((1, 1), ((0, 0),) * 5)
-    plan = tensor_matmul._plan(size, matrices, space, float16, "ieee", is_aligned, True)
-    assert plan.kernel is kernels.matmul
+    monkeypatch.setattr(matmul_launches, "copies_blocks", lambda _device: True)
+    m, n, k = size
+    code = CODES[float16]
+    a, b = (
+        Geometry((rows, columns), (columns, 1), code, is_aligned, 0)
+        for rows, columns in ((m, k), (k, n))
+    )
+    forget_plans()
+    plan = tensor_matmul._plan(a, b, None, None, None, None, None, "ieee", None, False)
+    forget_plans()
+    assert [launch.kernel for launch in plan.launches] == [kernels.matmul]
 
 
 def declared(operand: DType, result: DType) -> list[DeclaredEntry]:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
+import shutil
 import stat
+import subprocess
+import sys
+import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +24,8 @@ from tilewright.abi.manifest import OWN_SCHEDULE, PTX
 from tilewright.abi.target import Target
 from tilewright.errors import FormatError
 from tilewright.runtime import cache as cache_module
-from tilewright.runtime.cache import UserCache, format_cached, parse_cached
+from tilewright.runtime.cache import UserCache
+from tilewright.runtime.cache_file import format_cached, parse_cached, read_cached
 
 _KEY = "ab" * 32
 _TARGET = Target(9, 0, "a")
@@ -171,19 +179,127 @@ def test_a_folder_of_another_user_is_not_trusted(
     assert UserCache((tmp_path,)).find(_KEY, _TARGET, None) is None
 
 
-def test_a_full_disk_loses_only_the_file(
+def test_a_file_of_another_user_is_not_trusted_in_a_folder_that_many_may_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(_: int) -> None:
-        raise OSError(28, "No space left on device")
+    _put(UserCache((tmp_path,)))
+    tmp_path.chmod(0o1777)
+    (path,) = UserCache((tmp_path,)).files()
+    mine = path.stat().st_uid
+    if mine == 0:  # root's files are trusted by all
+        os.chown(path, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+        monkeypatch.setattr(cache_module, "_refusal", lambda _: None)
+    assert UserCache((tmp_path,)).find(_KEY, _TARGET, None) is None
+    assert "not to you; it is set aside" in caplog.text
 
-    monkeypatch.setattr(os, "fsync", fail)
+
+def test_the_file_of_another_kernel_is_not_taken(tmp_path: Path) -> None:
+    """Each file is whole, so only what it says it is for can tell."""
+    other = "cd" * 32
+    _put(UserCache((tmp_path,)))
+    _put(UserCache((tmp_path,)), other)
+    one, two = UserCache((tmp_path,)).files()
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    cache = UserCache((tmp_path,))
+    assert cache.find(_KEY, _TARGET, None) is None
+    assert cache.find(other, _TARGET, None) is None
+    with pytest.raises(FormatError, match="was made as"):
+        read_cached(one.with_suffix(".damaged").rename(one))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "dangling link", "link to itself"])
+def test_what_is_no_file_is_no_kernel_and_keeps_nobody_waiting(tmp_path: Path, kind: str) -> None:
+    _put(UserCache((tmp_path,)))
+    (path,) = UserCache((tmp_path,)).files()
+    path.unlink()
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "dangling link":
+            path.symlink_to(tmp_path / "nowhere")
+        case _:
+            path.symlink_to(path)
+    cache = UserCache((tmp_path,))
+    assert cache.find(_KEY, _TARGET, None) is None
+    _put(cache)
+    assert UserCache((tmp_path,)).find(_KEY, _TARGET, None) is not None
+
+
+def test_a_head_that_lacks_a_field_is_a_format_error(tmp_path: Path) -> None:
     cache = UserCache((tmp_path,))
     _put(cache)
+    (path,) = cache.files()
+    data = path.read_bytes()
+    length = int.from_bytes(data[40:48], "little")
+    text = data[48 : 48 + length].replace(b'"kernel"', b'"colonel"')
+    head = b"TWCACHE1" + hashlib.sha256(text).digest() + len(text).to_bytes(8, "little")
+    with pytest.raises(FormatError, match="lacks a field or has a wrong one: KeyError"):
+        parse_cached(head + text + data[48 + length :], origin="x")
+
+
+@pytest.mark.parametrize("call", ["mkdir", "mkstemp", "fdopen", "fsync", "replace"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EBUSY, errno.EIO])
+def test_a_full_or_failing_disk_loses_only_the_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    call: str,
+    code: int,
+) -> None:
+    (tmp_path / "locks").mkdir()
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    cache = UserCache((tmp_path,))
+    with monkeypatch.context() as patch, cache.lock(_KEY):
+        owner = {"mkdir": Path, "mkstemp": tempfile, "replace": Path}.get(call, os)
+        patch.setattr(owner, call, fail)
+        _put(cache)
     assert cache.find(_KEY, _TARGET, "f1") is not None
     assert cache.files() == ()
     assert not list(tmp_path.rglob("*.partial"))
-    assert "No space left" in caplog.text
+    assert os.strerror(code) in caplog.text or call == "mkdir"
+
+
+def test_a_cleaner_that_runs_at_the_same_time_costs_at_most_the_file(tmp_path: Path) -> None:
+    folder, stop = tmp_path / "cache", threading.Event()
+
+    def clean() -> None:
+        while not stop.is_set():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    cleaner = threading.Thread(target=clean)
+    cleaner.start()
+    try:
+        for i in range(60):
+            cache = UserCache((folder,))
+            key = f"{i:02x}" * 32
+            with cache.lock(key):
+                _put(cache, key)
+            assert cache.find(key, _TARGET, "f1") is not None
+            UserCache((folder,)).find(key, _TARGET, None)
+    finally:
+        stop.set()
+        cleaner.join()
+
+
+def test_what_killed_writers_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    folder = tmp_path / _KEY[:2]
+    folder.mkdir()
+    names = ("old.partial", "new.partial", "old.damaged", "old.else")
+    for name in names:
+        (folder / name).write_bytes(b"half")
+        if name.startswith("old"):
+            os.utime(folder / name, (1, 1))
+    _put(UserCache((tmp_path,)))
+    assert {path.name for path in folder.iterdir()} & set(names) == {"new.partial", "old.else"}
 
 
 def test_the_oldest_files_go_when_the_cache_is_too_large(
@@ -216,6 +332,47 @@ with UserCache((Path({str(tmp_path / "cache")!r}),)).lock({_KEY!r}):
     assert (tmp_path / "cache" / "locks").is_dir()
     with UserCache((tmp_path / "cache",)).lock(_KEY):
         pass
+
+
+def test_who_waits_for_a_killed_holder_goes_on(tmp_path: Path) -> None:
+    program = f"""
+import sys, time
+from pathlib import Path
+from tilewright.runtime.cache import UserCache
+with UserCache((Path({str(tmp_path / "cache")!r}),)).lock({_KEY!r}):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder, ThreadPoolExecutor(1) as pool:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+
+        def take() -> None:
+            with UserCache((tmp_path / "cache",)).lock(_KEY):
+                pass
+
+        waiting = pool.submit(take)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.2)
+        holder.kill()
+        waiting.result(timeout=30)
+
+
+def test_a_holder_that_never_ends_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cache_module, "_LOCK_WARNING_SECONDS", 0.02)
+    monkeypatch.setattr(cache_module, "_LOCK_PATIENCE_SECONDS", 0.1)
+    with UserCache((tmp_path,)).lock(_KEY), UserCache((tmp_path,)).lock(_KEY):
+        pass
+    assert "waiting for another process" in caplog.text
+    assert "going on without" in caplog.text
 
 
 _MISS = """

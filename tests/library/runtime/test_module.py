@@ -136,7 +136,7 @@ def test_a_damaged_bundle_does_not_pass_for_an_empty_one(
     text = {
         "missing": b"",
         "truncated": manifest[: len(manifest) // 2],
-        "other version": manifest.replace(b'"schema":1', b'"schema":9', 1),
+        "other version": manifest.replace(b'"schema":2', b'"schema":9', 1),
     }[damage]
     if damage != "missing":
         (copy / "manifest.json").write_bytes(text)

@@ -1,0 +1,58 @@
+"""Where a package of kernels keeps its bundle: found through the module of the kernel itself.
+
+Nothing is declared or registered. A package that was built with `tilewright dev bundle-kernels
+--package NAME` has `_prebuilt/` in its folder, and every kernel knows its module; so a kernel that
+is in nobody's wheel costs a few looks at the file system, once, and an import costs nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tilewright.abi.manifest import FILE_NAME
+
+PREBUILT = "_prebuilt"
+
+# Tilewright's own bundle is the store's to find: a setting may replace it.
+_OWN = "tilewright"
+
+
+def bundle_folders(module: str) -> tuple[Path, ...]:
+    """Return the bundle folders of the packages that `module` is in, the innermost first."""
+    parts = module.split(".")
+    if parts[0] == _OWN:
+        return ()
+    names = [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+    folders = [
+        bundle
+        for name in names
+        for folder in getattr(sys.modules.get(name), "__path__", ())
+        for bundle in _candidates(Path(folder))
+        if (bundle / FILE_NAME).is_file()
+    ]
+    return tuple(dict.fromkeys(folders))
+
+
+def installed_folders(path: list[str]) -> tuple[Path, ...]:
+    """Return the bundle folders of every top-level package in the folders of `path`.
+
+    For reports: it reads directories, which a launch has no time for.
+    """
+    found = [
+        manifest.parent
+        for entry in path
+        if Path(entry).is_dir()
+        for manifest in sorted(Path(entry).glob(f"*/{PREBUILT}/{FILE_NAME}"))
+        if manifest.parent.parent.name != _OWN
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _candidates(package: Path) -> Iterator[Path]:
+    """Yield where the bundle of a package may be: in it, or, of a checkout, where it was built."""
+    yield package / PREBUILT
+    root = package.parent.parent if package.parent.name == "src" else package.parent
+    if (root / "pyproject.toml").is_file():
+        yield root / "build" / "bundle"

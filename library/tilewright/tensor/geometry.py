@@ -1,0 +1,102 @@
+"""What the plan of an operation depends on: the geometry of its arrays, not their contents.
+
+An operation checks its arguments and chooses its launches from geometries alone, so that both are
+done once for each and remembered; a call that repeats a geometry only passes its arrays on.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.abi.dtypes import DType
+from tilewright.abi.numpy_types import to_numpy
+from tilewright.abi.signature import DIVISOR
+from tilewright.errors import ArgumentError
+from tilewright.runtime.launcher import CODES, DTYPES
+from tilewright.runtime.memory import DeviceArray, allocate, row_major
+from tilewright.tensor.arrays import Array, address_of, dtype_of, strides_of
+from tilewright.tensor.strides import Shape, Strides
+
+_MOST_BYTES = 2**63 - 1
+
+
+class Geometry(NamedTuple):
+    """Shape, strides in elements, dtype (by its code), alignment and device of an array.
+
+    A tuple, because a launch hashes a few of them; `device` is None on the host.
+    """
+
+    shape: Shape
+    strides: Strides
+    code: int
+    is_aligned: bool
+    device: int | None
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return DTYPES[self.code]
+
+
+def geometry_of(array: Array) -> Geometry:
+    """Return the geometry of an array, host or device."""
+    if isinstance(array, DeviceArray):
+        is_aligned = array.address % DIVISOR == 0
+        return Geometry(array.shape, array.strides, array.code, is_aligned, array.device_index)
+    is_aligned = address_of(array) % DIVISOR == 0
+    return Geometry(array.shape, strides_of(array), CODES[dtype_of(array)], is_aligned, None)
+
+
+def optional_geometry(array: Array | None) -> Geometry | None:
+    """Return the geometry of an array that may be absent."""
+    return None if array is None else geometry_of(array)
+
+
+def check_one_dtype(arrays: dict[str, Geometry]) -> None:
+    """Raise ArgumentError unless all arrays have one dtype and lie on one side."""
+    if len({array.code for array in arrays.values()}) > 1:
+        listed = ", ".join(f"{name}: {array.dtype}" for name, array in arrays.items())
+        msg = f"arrays must have one dtype, got {listed}"
+        raise ArgumentError(msg)
+    check_one_side(arrays)
+
+
+def check_one_side(arrays: dict[str, Geometry]) -> None:
+    """Raise ArgumentError unless all arrays lie on the host, or all on the device."""
+    sides = {name: array.device is not None for name, array in arrays.items()}
+    if len(set(sides.values())) > 1:
+        places = ", ".join(f"{n}: {'device' if d else 'host'}" for n, d in sides.items())
+        msg = f"arrays must all be on the host or all on the device, got {places}"
+        raise ArgumentError(msg)
+
+
+def result_geometry(
+    out: Geometry | None, shape: Shape, dtype: DType, like: Geometry, *, name: str = "out"
+) -> Geometry:
+    """Return the geometry of a result: that of `out` after checking it, or of a new array.
+
+    Raises ArgumentError, which calls it `name`, when the shape, dtype or side of `out` is another.
+    """
+    if out is None:
+        if prod(shape) * dtype.size_bytes > _MOST_BYTES:
+            msg = f"a result of shape {shape} has more bytes than can be addressed"
+            raise ArgumentError(msg)
+        return Geometry(shape, row_major(shape), CODES[dtype], is_aligned=True, device=like.device)
+    if out.shape != shape:
+        msg = f"{name} has shape {out.shape}, the result has {shape}"
+        raise ArgumentError(msg)
+    if out.dtype != dtype:
+        msg = f"{name} has dtype {out.dtype}, the result has {dtype}"
+        raise ArgumentError(msg)
+    check_one_side({name: out, "input": like})
+    return out
+
+
+def new_array(geometry: Geometry) -> Array:
+    """Return a new array of a row-major geometry, uninitialised."""
+    if geometry.device is None:
+        return np.empty(geometry.shape, dtype=to_numpy(geometry.dtype))
+    return allocate(geometry.shape, geometry.strides, geometry.code, geometry.device)

@@ -1,0 +1,139 @@
+"""The launches of an operation but for its arrays: planned for a geometry, run for every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from tilewright.language.kernel import Kernel
+from tilewright.runtime.memory import DeviceArray
+from tilewright.tensor.arrays import GRID_HEIGHT, Array
+from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_forget: list[Callable[[], None]] = []
+
+
+def planned(plan: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Remember what a function plans: a program launches few geometries many times."""
+    remembered = lru_cache(maxsize=4096)(plan)
+    _forget.append(remembered.cache_clear)
+    return remembered  # type: ignore[return-value]  # functools' stub loses the parameters
+
+
+def forget_plans() -> None:
+    """Plan every operation anew from here on, because what plans follow has changed."""
+    for forget in _forget:
+        forget()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of an index space that a kernel walks: where each operand begins in it, its strides.
+
+    `offsets` count elements from the operand's first.
+    """
+
+    offsets: tuple[int, ...]
+    space: IndexSpace
+
+
+def batch_pieces(shape: Shape, strides: tuple[Strides, ...], *, rank: int) -> Iterator[Piece]:
+    """Cut a batch into pieces of `rank` axes, none longer than a grid is high.
+
+    Most batches are one piece.
+    """
+    for piece in _collapsed_pieces(shape, strides, (0,) * len(strides), rank):
+        space = piece.space
+        if max(space.sizes) <= GRID_HEIGHT:
+            yield piece
+            continue
+        for starts in product(*(range(0, size, GRID_HEIGHT) for size in space.sizes)):
+            cut = zip(space.sizes, starts, strict=True)
+            sizes = tuple(min(GRID_HEIGHT, size - start) for size, start in cut)
+            offsets = tuple(
+                offset + sum(s * x for s, x in zip(walk, starts, strict=True))
+                for offset, walk in zip(piece.offsets, space.strides, strict=True)
+            )
+            yield Piece(offsets, IndexSpace(sizes, space.strides))
+
+
+def _collapsed_pieces(
+    shape: Shape, strides: tuple[Strides, ...], offsets: tuple[int, ...], rank: int
+) -> Iterator[Piece]:
+    space = collapsed(shape, strides, rank=rank, keep_last=False)
+    if space is not None:
+        if space.size:
+            yield Piece(offsets, space)
+        return
+    inner = tuple(walk[1:] for walk in strides)
+    for index in range(shape[0]):
+        moved = zip(offsets, strides, strict=True)
+        starts = tuple(offset + index * walk[0] for offset, walk in moved)
+        yield from _collapsed_pieces(shape[1:], inner, starts, rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Where a launch's pointer begins: `offset` elements into an operand, which it walks so."""
+
+    operand: int
+    offset: int
+    sizes: Shape
+    strides: Strides
+
+    def into(self, arrays: Sequence[Array]) -> Array:
+        """Return the view of the operand that begins there."""
+        array = arrays[self.operand]
+        if not self.offset:
+            return array
+        if isinstance(array, DeviceArray):
+            return array.view(self.sizes, self.strides, offset=self.offset)
+        width = array.itemsize
+        reached = np.lib.stride_tricks.as_strided(array, (self.offset + 1,), (width,))
+        return np.lib.stride_tricks.as_strided(
+            reached[self.offset :], self.sizes, [stride * width for stride in self.strides]
+        )
+
+
+class PlannedLaunch:
+    """One launch of a plan: everything but the arrays and the scalars of a call."""
+
+    __slots__ = ("kernel", "operands", "options", "pointers", "start", "tail")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        grid: tuple[int, int, int],
+        pointers: tuple[Pointer, ...],
+        tail: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> None:
+        self.kernel = kernel
+        self.start: Callable[..., None] = kernel[grid]
+        self.pointers = pointers
+        # The operands as they are, where no pointer lies inside one.
+        self.operands = None if any(p.offset for p in pointers) else [p.operand for p in pointers]
+        self.tail = tail
+        self.options = options
+
+    def run(self, arrays: Sequence[Array], scalars: tuple[Any, ...] = ()) -> None:
+        """Launch over the operands; `scalars` follow what was planned."""
+        if self.operands is not None:
+            walked = [arrays[operand] for operand in self.operands]
+        else:
+            walked = [pointer.into(arrays) for pointer in self.pointers]
+        self.start(*walked, *self.tail, *scalars, **self.options)
+
+
+def is_empty(shape: Shape) -> bool:
+    """Return whether an index space has no index."""
+    return not prod(shape)
