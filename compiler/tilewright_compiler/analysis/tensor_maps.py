@@ -76,6 +76,8 @@ class LaunchExpressions:
                 return f"grid{operation.attributes['axis']}"
             case "constant":
                 return str(int(operation.attributes["value"]))
+            case "multiple_of":
+                return self.of(operation.operands[0])
             case "cast" if _is_widening(operation):
                 return self.of(operation.operands[0])
             case "add" | "sub" | "mul" if element_dtype(value.type).bits == 64:

@@ -180,15 +180,7 @@ def store_tile(
     tl.store(origin + offsets, tile, mask=inside)
 
 
-@tl.kernel(
-    divisible=(
-        "n", "a_extent", "b_extent",
-        "a_batch0", "a_batch1", "a_outer", "b_batch0", "b_batch1", "b_outer",
-        "c_batch0", "c_batch1", "c_row", "gate_batch0", "gate_batch1", "gate_row",
-        "residual_batch0", "residual_batch1", "residual_row",
-    ),
-    unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"),
-)  # fmt: skip
+@tl.kernel(unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"))
 def matmul(
     a, b, c, bias, gate, residual,
     m, n, k, a_extent, b_extent,
@@ -232,14 +224,42 @@ def matrices(
 ):  # fmt: skip
     """Return a descriptor of the batch's matrices at `x`, of these strides, contiguous along rows.
 
-    The grid walks the batch, so its extents are the batch's.
+    Strides are multiples of 16 bytes. The grid walks the batch, so its extents are the batch's.
     """
+    unit: tl.constexpr = 16 // x.dtype.element_ty.itemsize
     return tl.make_tensor_descriptor(
         x,
         shape=[tl.num_programs(2), tl.num_programs(1), rows, columns],
-        strides=[batch0, batch1, row, 1],
+        strides=[
+            tl.multiple_of(batch0, unit), tl.multiple_of(batch1, unit), tl.multiple_of(row, unit), 1,
+        ],
         block_shape=[1, 1, ROWS, COLUMNS],
     )
+
+
+@tl.kernel
+def factors(
+    a, b, m, n, k, a_extent, b_extent,
+    a_batch0, a_batch1, a_outer, b_batch0, b_batch1, b_outer,
+    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Return descriptors of A and B, or of their transposes where those are contiguous."""
+    if A_UNIT == "m":
+        left = matrices(a, k, a_extent, a_batch0, a_batch1, a_outer, BLOCK_K, BLOCK_M)
+    else:
+        left = matrices(a, m, a_extent, a_batch0, a_batch1, a_outer, BLOCK_M, BLOCK_K)
+    if B_UNIT == "k":
+        right = matrices(b, n, b_extent, b_batch0, b_batch1, b_outer, BLOCK_N, BLOCK_K)
+    else:
+        right = matrices(b, k, b_extent, b_batch0, b_batch1, b_outer, BLOCK_K, BLOCK_N)
+    return left, right
+
+
+@tl.kernel
+def eights(x):
+    """Return `x`, promised to be a multiple of 8."""
+    return tl.multiple_of(x, 8)
 
 
 @tl.kernel
@@ -267,15 +287,7 @@ def product_of_blocks(
     return total
 
 
-@tl.kernel(
-    divisible=(
-        "n", "a_extent", "b_extent",
-        "a_batch0", "a_batch1", "a_outer", "b_batch0", "b_batch1", "b_outer",
-        "c_batch0", "c_batch1", "c_row", "gate_batch0", "gate_batch1", "gate_row",
-        "residual_batch0", "residual_batch1", "residual_row",
-    ),
-    unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"),
-)  # fmt: skip
+@tl.kernel(unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"))
 def matmul_blocks(
     a, b, c, bias, gate, residual,
     m, n, k, a_extent, b_extent,
@@ -294,40 +306,32 @@ def matmul_blocks(
     For GPUs that copy blocks by themselves. On others `matmul` is better: it masks along K alone,
     which is 154 instructions instead of 178 in the loop of a 128 x 128 x 32 tile on sm_80. Without
     `FULL_EPILOGUE` there is neither gate nor residual, whose values take registers that the widest
-    tile does not leave.
+    tile does not leave. N and all strides of gate and residual must be multiples of 8.
     """
     if not FULL_EPILOGUE:
         has_gate = has_residual = False
     row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
-    if A_UNIT == "m":
-        left = matrices(a, k, a_extent, a_batch0, a_batch1, a_outer, BLOCK_K, BLOCK_M)
-    else:
-        left = matrices(a, m, a_extent, a_batch0, a_batch1, a_outer, BLOCK_M, BLOCK_K)
-    if B_UNIT == "k":
-        right = matrices(b, n, b_extent, b_batch0, b_batch1, b_outer, BLOCK_N, BLOCK_K)
-    else:
-        right = matrices(b, k, b_extent, b_batch0, b_batch1, b_outer, BLOCK_K, BLOCK_N)
+    left, right = factors(
+        a, b, m, n, k, a_extent, b_extent,
+        a_batch0, a_batch1, a_outer, b_batch0, b_batch1, b_outer,
+        A_UNIT, B_UNIT, BLOCK_M, BLOCK_N, BLOCK_K,
+    )  # fmt: skip
     out = matrices(c, m, n, c_batch0, c_batch1, c_row, BLOCK_M, BLOCK_N)
     total = product_of_blocks(
         tl.zeros((BLOCK_M, BLOCK_N), tl.float32), left, right, row, column, 0, k,
         A_UNIT, B_UNIT, PRECISION, BLOCK_K,
     )  # fmt: skip
     result = epilogue(
-        total, bias, gate, residual, row, column, m, n,
-        gate_batch0, gate_batch1, gate_row, gate_column,
-        residual_batch0, residual_batch1, residual_row, residual_column,
+        total, bias, gate, residual, row, column, m, eights(n),
+        eights(gate_batch0), eights(gate_batch1), eights(gate_row), gate_column,
+        eights(residual_batch0), eights(residual_batch1), eights(residual_row), residual_column,
         alpha, activation, has_bias, has_gate, has_residual, BLOCK_M, BLOCK_N,
     )  # fmt: skip
     place = [tl.program_id(2), tl.program_id(1), row, column]
     out.store(place, tl.reshape(result, (1, 1, BLOCK_M, BLOCK_N)))
 
 
-@tl.kernel(
-    divisible=(
-        "a_extent", "b_extent", "a_batch0", "a_batch1", "a_outer", "b_batch0", "b_batch1", "b_outer",
-    ),
-    unit=("a_inner", "b_inner", "c_column"),
-)  # fmt: skip
+@tl.kernel(unit=("a_inner", "b_inner", "c_column"))
 def matmul_rows(
     a, b, c, bias,
     m, n, k, a_extent, b_extent,
@@ -338,17 +342,24 @@ def matmul_rows(
     A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Write `activation(alpha * A @ B + bias)` as `matmul_blocks` does, to rows of any alignment."""
+    """Do as `matmul_blocks` without gate and residual; rows of C may begin anywhere."""
     batch0, batch1 = tl.program_id(2), tl.program_id(1)
     row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
-    left = matrices(a, m, a_extent, a_batch0, a_batch1, a_outer, BLOCK_M, BLOCK_K)
-    right = matrices(b, n, b_extent, b_batch0, b_batch1, b_outer, BLOCK_N, BLOCK_K)
+    left, right = factors(
+        a, b, m, n, k, a_extent, b_extent,
+        a_batch0, a_batch1, a_outer, b_batch0, b_batch1, b_outer,
+        A_UNIT, B_UNIT, BLOCK_M, BLOCK_N, BLOCK_K,
+    )  # fmt: skip
     total = product_of_blocks(
         tl.zeros((BLOCK_M, BLOCK_N), tl.float32), left, right, row, column, 0, k,
         A_UNIT, B_UNIT, PRECISION, BLOCK_K,
     )  # fmt: skip
+    result = epilogue(
+        total, bias, bias, bias, row, column, m, n, 0, 0, 0, 0, 0, 0, 0, 0,
+        alpha, activation, has_bias, False, False, BLOCK_M, BLOCK_N,
+    )  # fmt: skip
     origin = c + batch0 * c_batch0 + batch1 * c_batch1
-    store_tile(origin, total*alpha, row, column, m, n, c_row, c_column, BLOCK_M, BLOCK_N)
+    store_tile(origin, result, row, column, m, n, c_row, c_column, BLOCK_M, BLOCK_N)
 
 
 @tl.kernel(

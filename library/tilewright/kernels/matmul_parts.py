@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import tilewright.language as tl
 from tilewright.kernels.matmul import (
+    eights,
     epilogue,
-    matrices,
+    factors,
     origin_of_tile,
     product_of_blocks,
     store_tile,
@@ -42,15 +43,7 @@ def sum_of_parts(partial, parts, row, BLOCK_M: tl.constexpr, BLOCK_N: tl.constex
     return total
 
 
-@tl.kernel(
-    divisible=(
-        "n", "a_extent", "b_extent",
-        "a_batch0", "a_batch1", "a_outer", "b_batch0", "b_batch1", "b_outer",
-        "c_batch0", "c_batch1", "c_row", "gate_batch0", "gate_batch1", "gate_row",
-        "residual_batch0", "residual_batch1", "residual_row",
-    ),
-    unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"),
-)  # fmt: skip
+@tl.kernel(unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"))
 def matmul_parts(
     a, b, c, bias, gate, residual, partial, arrived,
     m, n, k, a_extent, b_extent,
@@ -65,21 +58,19 @@ def matmul_parts(
 ):  # fmt: skip
     """Do as `matmul_blocks`, each tile by `parts` programs of grid axis 0.
 
-    `partial` has as many tiles in f32, of any content, `arrived` an i32 for each tile.
+    N and all strides of C must be multiples of 8, too. `partial` has as many tiles in f32, of any
+    content, `arrived` an i32 for each tile.
     """
     batch0, batch1 = tl.program_id(2), tl.program_id(1)
     tiles = (tl.cdiv(m, BLOCK_M) * tl.cdiv(n, BLOCK_N)).to(tl.int32)
     program = tl.program_id(0).to(tl.int32)
     part = program // tiles
     row, column = origin_of_tile(program % tiles, m, n, BLOCK_M, BLOCK_N)
-    if A_UNIT == "m":
-        left = matrices(a, k, a_extent, a_batch0, a_batch1, a_outer, BLOCK_K, BLOCK_M)
-    else:
-        left = matrices(a, m, a_extent, a_batch0, a_batch1, a_outer, BLOCK_M, BLOCK_K)
-    if B_UNIT == "k":
-        right = matrices(b, n, b_extent, b_batch0, b_batch1, b_outer, BLOCK_N, BLOCK_K)
-    else:
-        right = matrices(b, k, b_extent, b_batch0, b_batch1, b_outer, BLOCK_K, BLOCK_N)
+    left, right = factors(
+        a, b, m, n, k, a_extent, b_extent,
+        a_batch0, a_batch1, a_outer, b_batch0, b_batch1, b_outer,
+        A_UNIT, B_UNIT, BLOCK_M, BLOCK_N, BLOCK_K,
+    )  # fmt: skip
     length = tl.cdiv(tl.cdiv(k, BLOCK_K), parts) * BLOCK_K
     first = part * length
     last = tl.minimum(k, first + length)
@@ -104,10 +95,14 @@ def matmul_parts(
         for start in range(0, BLOCK_M, ROWS):
             result = epilogue(
                 sum_of_parts(sums, parts, start, BLOCK_M, BLOCK_N, ROWS),
-                bias, gate, residual, row + start, column, m, n,
-                gate_batch0, gate_batch1, gate_row, gate_column,
-                residual_batch0, residual_batch1, residual_row, residual_column,
+                bias, gate, residual, row + start, column, m, eights(n),
+                eights(gate_batch0), eights(gate_batch1), eights(gate_row), gate_column,
+                eights(residual_batch0), eights(residual_batch1), eights(residual_row),
+                residual_column,
                 alpha, activation, has_bias, has_gate, has_residual, ROWS, BLOCK_N,
             )  # fmt: skip
-            origin = c + batch0 * c_batch0 + batch1 * c_batch1
-            store_tile(origin, result, row + start, column, m, n, c_row, c_column, ROWS, BLOCK_N)
+            origin = c + batch0 * eights(c_batch0) + batch1 * eights(c_batch1)
+            store_tile(
+                origin, result, row + start, column, m, eights(n), eights(c_row), c_column,
+                ROWS, BLOCK_N,
+            )  # fmt: skip
