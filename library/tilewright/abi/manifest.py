@@ -243,7 +243,11 @@ class _Records(Mapping[str, T], Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         for line in self._data[self._start : self._end].splitlines():
-            yield str(json.loads(line[: line.index(_OPENING, 1) + 1]))
+            try:
+                yield str(json.loads(line[: line.index(_OPENING, 1) + 1]))
+            except ValueError as error:
+                msg = f"a key of {self._origin} is damaged; install tilewright again"
+                raise FormatError(msg) from error
 
     def __getitem__(self, key: str) -> T:
         wanted = _dump(key)
