@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from tilewright.abi.arguments import LaunchAbi, launch_abi
@@ -22,6 +22,7 @@ from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.errors import UnsupportedTargetError
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.alias import written_arguments
 from tilewright_compiler.analysis.tensor_maps import added_parameters, launch_condition
 from tilewright_compiler.backend.cubin import check_cubin

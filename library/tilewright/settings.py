@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import SettingsError
+from tilewright.lazy_dataclass import dataclass
 
 TRACES = ("launch", "resolve")
 

@@ -22,13 +22,13 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from tilewright.abi.arguments import ABI_VERSION, LaunchAbi
 from tilewright.abi.keys import Field
 from tilewright.errors import FormatError
+from tilewright.lazy_dataclass import dataclass
 
 SCHEMA = 2
 FILE_NAME = "manifest.json"

@@ -9,13 +9,13 @@ is where it is, or why not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from tilewright.abi.arguments import LaunchAbi
 from tilewright.abi.manifest import PTX, Blob, Entry, blob_target
 from tilewright.abi.target import ComputeCapability, Target, ptx_may_run_on
 from tilewright.errors import ResolveError
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.device import DeviceFacts, format_version
 
 Origin = Literal["prebuilt", "family", "cached", "compile", "ptx", "cached ptx", "compiled ptx"]

@@ -7,14 +7,13 @@ find its result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.abi.arguments import LaunchAbi
 from tilewright.abi.manifest import OWN_SCHEDULE, PTX
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.errors import FormatError
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime import cache, jit, store
 from tilewright.runtime.device import DeviceFacts
 from tilewright.runtime.resolve import Candidate, Decision, Offers, Policy, resolve

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -17,6 +16,7 @@ from tilewright.abi.numpy_types import from_numpy, to_numpy
 from tilewright.abi.signature import DIVISOR, INT31_MAX
 from tilewright.errors import ArgumentError
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.memory import DeviceArray, as_device_array, empty
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 
