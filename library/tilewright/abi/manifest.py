@@ -22,13 +22,13 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from tilewright.abi.arguments import ABI_VERSION, LaunchAbi
 from tilewright.abi.keys import Field
 from tilewright.errors import FormatError
+from tilewright.lazy_dataclass import dataclass
 
 SCHEMA = 2
 FILE_NAME = "manifest.json"
@@ -243,7 +243,11 @@ class _Records(Mapping[str, T], Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         for line in self._data[self._start : self._end].splitlines():
-            yield str(json.loads(line[: line.index(_OPENING, 1) + 1]))
+            try:
+                yield str(json.loads(line[: line.index(_OPENING, 1) + 1]))
+            except ValueError as error:
+                msg = f"a key of {self._origin} is damaged; install tilewright again"
+                raise FormatError(msg) from error
 
     def __getitem__(self, key: str) -> T:
         wanted = _dump(key)

@@ -6,11 +6,12 @@ import argparse
 import json
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tilewright import __version__
 from tilewright.errors import DriverError, FormatError, ResolveError, TilewrightError
+from tilewright.lazy_dataclass import dataclass
 
 _INSTALL_COMPILER = "`pip install 'tilewright[compiler]'` installs one"
 # The driver's message is written for a launch; here the reader is already where it points.
