@@ -331,18 +331,27 @@ def matmul_blocks(
     out.store(place, tl.reshape(result, (1, 1, BLOCK_M, BLOCK_N)))
 
 
-@tl.kernel(unit=("a_inner", "b_inner", "c_column"))
+@tl.kernel(unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"))
 def matmul_rows(
-    a, b, c, bias,
+    a, b, c, bias, gate, residual,
     m, n, k, a_extent, b_extent,
     a_batch0, a_batch1, a_outer, a_inner,  # noqa: ARG001  # as `matmul` takes them
     b_batch0, b_batch1, b_outer, b_inner,  # noqa: ARG001
     c_batch0, c_batch1, c_row, c_column,
-    alpha, activation, has_bias,
+    gate_batch0, gate_batch1, gate_row, gate_column,
+    residual_batch0, residual_batch1, residual_row, residual_column,
+    alpha, activation, has_bias, has_gate, has_residual,
     A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, PRECISION: tl.constexpr,
+    FULL_EPILOGUE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Do as `matmul_blocks` without gate and residual; rows of C may begin anywhere."""
+    """Do as `matmul_blocks` where rows of C, gate and residual begin anywhere, and N is any number.
+
+    Without `FULL_EPILOGUE` there is no activation either.
+    """
+    if not FULL_EPILOGUE:
+        has_gate = has_residual = False
+        activation = 0
     batch0, batch1 = tl.program_id(2), tl.program_id(1)
     row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
     left, right = factors(
@@ -355,8 +364,10 @@ def matmul_rows(
         A_UNIT, B_UNIT, PRECISION, BLOCK_K,
     )  # fmt: skip
     result = epilogue(
-        total, bias, bias, bias, row, column, m, n, 0, 0, 0, 0, 0, 0, 0, 0,
-        alpha, activation, has_bias, False, False, BLOCK_M, BLOCK_N,
+        total, bias, gate, residual, row, column, m, n,
+        gate_batch0, gate_batch1, gate_row, gate_column,
+        residual_batch0, residual_batch1, residual_row, residual_column,
+        alpha, activation, has_bias, has_gate, has_residual, BLOCK_M, BLOCK_N,
     )  # fmt: skip
     origin = c + batch0 * c_batch0 + batch1 * c_batch1
     store_tile(origin, result, row, column, m, n, c_row, c_column, BLOCK_M, BLOCK_N)

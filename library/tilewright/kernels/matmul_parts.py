@@ -51,8 +51,8 @@ def matmul_parts(
     b_batch0, b_batch1, b_outer, b_inner,  # noqa: ARG001
     c_batch0, c_batch1, c_row, c_column,
     gate_batch0, gate_batch1, gate_row, gate_column,
-    residual_batch0, residual_batch1, residual_row, residual_column,
-    alpha, activation, has_bias, has_gate, has_residual, parts,
+    residual_batch0, residual_batch1, residual_row, residual_column, parts,
+    alpha, activation, has_bias, has_gate, has_residual,
     A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip

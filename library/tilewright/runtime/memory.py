@@ -220,11 +220,16 @@ def empty(
 
 
 def allocate(
-    shape: tuple[int, ...], strides: tuple[int, ...], code: int, device: int
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    code: int,
+    device: int,
+    *,
+    stream: int | None = None,
 ) -> DeviceArray:
     """Return a new array like `empty`, for row-major strides and a dtype's code found before."""
     size = prod(shape) * DTYPES[code].size_bytes
-    return _with_geometry(DeviceArray(size, code, device, None), shape, strides)
+    return _with_geometry(DeviceArray(size, code, device, stream), shape, strides)
 
 
 def zeros(
