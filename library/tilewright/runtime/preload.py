@@ -7,15 +7,14 @@ it here.
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from tilewright.abi.manifest import Entry
 from tilewright.abi.signature import KernelSignature
 from tilewright.errors import ArgumentError, ResolveError
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime import store
 from tilewright.runtime.launch import load_bundled, loaded_kernel
 from tilewright.runtime.module import LoadedKernel
@@ -114,23 +113,11 @@ def _of_families(families: set[str]) -> Iterator[tuple[Kernel, dict[str, Entry]]
         raise ArgumentError(msg)
     for family in sorted(known if EVERYTHING in families else families):
         for name, entries in sorted(known[family].items()):
-            kernel = _imported(name)
-            if kernel is not None:
+            kernel = store.bundled_kernel(name)
+            if kernel is None:
+                logger.info("%s is not loaded: it is not here, or not the bundled one", name)
+            else:
                 yield kernel, entries
-
-
-def _imported(name: str) -> Kernel | None:
-    """Return a bundled kernel; None when it is not installed, or another one than the bundled."""
-    module, _, attribute = name.rpartition(".")
-    try:
-        kernel = getattr(importlib.import_module(module), attribute, None)
-    except ModuleNotFoundError as error:
-        logger.info("%s is not loaded: %s", name, error)
-        return None
-    if not isinstance(kernel, Kernel) or not store.is_bundled(kernel):
-        logger.info("%s is not loaded: its source is not the bundled one", name)
-        return None
-    return kernel
 
 
 def _check_types(what: tuple[object, ...], signatures: tuple[object, ...]) -> None:

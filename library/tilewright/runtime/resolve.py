@@ -189,8 +189,12 @@ def _acceptance(target: Target, capability: ComputeCapability, abi: LaunchAbi) -
     text = "made for this GPU" if is_exact else f"{target} also runs on {capability}"
     if abi.tma_ok:
         text += f", where {abi.tma_ok}"
-    untuned = _KNOWN_UNTUNED.get(capability.major)
-    return f"{text} ({untuned})" if untuned else text
+    return text + _untuned(capability)
+
+
+def _untuned(capability: ComputeCapability) -> str:
+    note = _KNOWN_UNTUNED.get(capability.major)
+    return f" ({note})" if note else ""
 
 
 def _refuse_cubin(target: Target, entry: Entry, blob: Blob, device: DeviceFacts) -> str | None:
@@ -226,7 +230,8 @@ def _compile(
         )
         return []
     candidate = Candidate("compile", str(offers.jit_target), None, None)
-    trace.append(Reason(str(candidate), True, "the compiler is installed and knows this GPU"))
+    text = "the compiler is installed and knows this GPU" + _untuned(device.capability)
+    trace.append(Reason(str(candidate), True, text))
     return [candidate]
 
 

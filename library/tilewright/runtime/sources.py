@@ -112,17 +112,18 @@ def fetch_bundled(key: str, candidate: Candidate) -> tuple[LaunchAbi, bytes]:
 
     Where another process replaced the bundle since the decision, those of the new one's.
     """
-    assert candidate.entry is not None
-    assert candidate.blob is not None
+    entry, blob = candidate.entry, candidate.blob
     bundle = store.bundle_at(candidate.folder)
-    try:
-        return candidate.entry.abi_of(candidate.blob), bundle.read(candidate.blob)
-    except FormatError:
-        entry = bundle.entry(key)
-        blob = None if entry is None else entry.blobs.get(candidate.target)
-        if entry is None or blob is None or blob == candidate.blob:
-            raise
-        return entry.abi_of(blob), bundle.read(blob)
+    while True:
+        assert entry is not None
+        assert blob is not None
+        try:
+            return entry.abi_of(blob), bundle.read(blob)
+        except FormatError:
+            entry, old = bundle.entry(key), blob
+            blob = None if entry is None else entry.blobs.get(candidate.target)
+            if blob is None or blob == old:
+                raise
 
 
 def _freshness(key: str, target: Target | None) -> str | None:

@@ -11,6 +11,7 @@ every decision and never passes for an empty one. Nothing is locked and nothing 
 from __future__ import annotations
 
 import atexit
+import importlib
 import logging
 import sys
 from collections.abc import Iterator, Mapping
@@ -78,7 +79,8 @@ def known_bundles() -> tuple[Bundle, ...]:
 
     A key names what a kernel means, so it does not matter whose bundle has it.
     """
-    return (*bundles(), *_of_packages.values())
+    # A checkout's own bundle is that of its packages too.
+    return tuple(dict.fromkeys((*bundles(), *_of_packages.values())))
 
 
 def every_bundle() -> tuple[Bundle, ...]:
@@ -140,6 +142,16 @@ def is_bundled(kernel: Kernel) -> bool:
     return False
 
 
+def bundled_kernel(name: str) -> Kernel | None:
+    """Return a bundled kernel; None when it is not installed, or another one than the bundled."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        kernel = getattr(importlib.import_module(module), attribute, None)
+    except ModuleNotFoundError:
+        return None
+    return kernel if isinstance(kernel, Kernel) and is_bundled(kernel) else None
+
+
 def every_entry() -> Iterator[tuple[Bundle, str, Entry]]:
     """Yield the entries of the known bundles with their keys; of what is damaged there is none."""
     for bundle in known_bundles():
@@ -179,16 +191,13 @@ def _sections(bundle: Bundle) -> tuple[Mapping[str, KernelRecord], Mapping[str, 
 
 
 def _intact(bundle: Bundle, records: Mapping[str, T]) -> Iterator[tuple[str, T]]:
-    try:
-        names = list(records)
-    except FormatError as error:
-        _warn(bundle.folder, str(error))
-        return
-    for name in names:
+    for name in records:
         try:
             yield name, records[name]
-        except (FormatError, KeyError) as error:
-            _warn(bundle.folder, f"record {name} is damaged: {error}")
+        except FormatError as error:
+            _warn(bundle.folder, str(error))
+        except KeyError:
+            _warn(bundle.folder, f"record {name} is damaged; install tilewright again")
 
 
 @lru_cache(maxsize=256)
