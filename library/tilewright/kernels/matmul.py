@@ -180,7 +180,15 @@ def store_tile(
     tl.store(origin + offsets, tile, mask=inside)
 
 
-@tl.kernel(unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"))
+@tl.kernel(
+    divisible=(
+        "n", "a_extent", "b_extent",
+        "a_batch0", "a_batch1", "a_outer", "b_batch0", "b_batch1", "b_outer",
+        "c_batch0", "c_batch1", "c_row", "gate_batch0", "gate_batch1", "gate_row",
+        "residual_batch0", "residual_batch1", "residual_row",
+    ),
+    unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"),
+)  # fmt: skip
 def matmul(
     a, b, c, bias, gate, residual,
     m, n, k, a_extent, b_extent,

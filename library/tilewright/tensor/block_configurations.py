@@ -97,9 +97,6 @@ BLOCK_FORMS: dict[tuple[DType, str], tuple[BlockForm, ...]] = {
     (float32, "tf32"): _OF_TF32,
 }
 
-# Tiles of the copies that align rows.
-COPY_TILES = (8, 512, 8)
-
 _MULTIPROCESSORS = 132
 _MOST_PARTS = 8
 # What a multiprocessor does in a clock: products and sums by wgmma, of 16 bits; those of mma.sync,
@@ -143,9 +140,9 @@ def clocks_otherwise(product: BlockProduct, *, fast: bool) -> float:
     )
 
 
-def clocks_of_copy(elements: int, dtype: DType) -> float:
-    """Return what it costs to copy so many elements."""
-    return _LAUNCH + 2 * elements * dtype.size_bytes / _COPIED
+def clocks_of_copy(size_bytes: int) -> float:
+    """Return what it costs to copy so many bytes."""
+    return _LAUNCH + 2 * size_bytes / _COPIED
 
 
 def _serves(form: BlockForm, product: BlockProduct) -> bool:

@@ -1,24 +1,27 @@
 """The launches of a product by blocks, on a GPU that copies blocks by itself.
 
-A factor whose rows do not begin where such copies can is copied to where they do, if that costs
-less than it saves; a sum cut into parts gets memory for them.
+A factor that lies where such copies cannot read it, or as no form of its dtype does, is copied
+along K first, if that costs less than it saves; a sum cut into parts gets memory for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tilewright.abi.dtypes import float32
 from tilewright.abi.signature import DIVISOR
 from tilewright.kernels import matmul as kernels
-from tilewright.kernels.copy import copy_rows
 from tilewright.kernels.matmul_parts import matmul_parts
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.launcher import CODES
-from tilewright.tensor.arrays import fits_fast
+from tilewright.runtime.memory import DeviceArray, row_major
+from tilewright.tensor.arrays import Array, fits_fast
 from tilewright.tensor.block_configurations import (
-    COPY_TILES,
     BlockChoice,
     BlockProduct,
     block_choice,
@@ -26,14 +29,16 @@ from tilewright.tensor.block_configurations import (
     clocks_otherwise,
 )
 from tilewright.tensor.launches import PlannedLaunch, Pointer
+from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import count_tiles, launch_options
+from tilewright.tensor.strides import Shape, Strides
 from tilewright.tensor.workspaces import Workspace, counters
 
 if TYPE_CHECKING:
     from tilewright.tensor.matmul_launches import Operands
 
 # Rows of results, gate and residual begin at multiples of so many elements; those of copies at
-# multiples of 128 bytes.
+# multiples of so many bytes.
 _EIGHTS = 8
 _ROW_BYTES = 128
 
@@ -44,104 +49,120 @@ _KERNELS: dict[str, Kernel] = {
 }
 
 
-def block_launches(
+@dataclass(frozen=True, slots=True)
+class PlannedCopy:
+    """A copy of elements of one operand to another: both walked over `sizes`."""
+
+    sizes: Shape
+    source: Pointer
+    target: Pointer
+
+    def run(self, arrays: Sequence[Array], _scalars: tuple[Any, ...] = ()) -> None:
+        """Copy between the operands of a call."""
+        copy_elements(_view(arrays, self.source), _view(arrays, self.target))
+
+
+PlannedStep = PlannedCopy | PlannedLaunch
+
+
+def block_steps(
     operands: Operands, *, fast: bool, first_workspace: int
-) -> tuple[list[PlannedLaunch], list[Workspace]] | None:
+) -> tuple[list[PlannedStep], list[Workspace]] | None:
     """Plan a product by blocks, with the workspaces that it needs; None if it is no better.
 
     `fast` says whether `matmul` would serve it in its fast form; workspaces count as operands from
     `first_workspace` on.
     """
-    if "any" in operands.units or not all(operands.aligned[2:]):
+    if not all(operands.aligned[2:]):
         return None
-    product = _described(operands)
-    choice = block_choice(product)
-    if choice is None:
+    best: tuple[float, tuple[int, ...], BlockChoice] | None = None
+    for copied in _copies(operands):
+        choice = block_choice(_described(operands, copied))
+        if choice is not None:
+            copying = sum(clocks_of_copy(_copied_bytes(operands, side)) for side in copied)
+            clocks = choice.clocks + copying
+            if best is None or clocks < best[0]:
+                best = clocks, copied, choice
+    if best is None or best[0] >= clocks_otherwise(_described(operands, ()), fast=fast):
         return None
-    copied = [side for side in (0, 1) if not _begins_on_blocks(operands, side)]
-    elements = [_copy_shape(operands, side) for side in copied]
-    clocks = choice.clocks + sum(
-        clocks_of_copy(a * b * rows * row, product.dtype) for a, b, rows, row in elements
-    )
-    if clocks >= clocks_otherwise(product, fast=fast):
-        return None
-    launches, workspaces = [], []
-    for side, shape in zip(copied, elements, strict=True):
-        number = first_workspace + len(workspaces)
-        launches.append(_copy(operands, side, number, shape))
-        workspaces.append(Workspace(shape, CODES[product.dtype]))
-        operands = _moved(operands, side, number, shape)
+    _, copied, choice = best
+    steps: list[PlannedStep] = []
+    workspaces: list[Workspace] = []
+    for side in copied:
+        step, workspace, operands = _copy(operands, side, first_workspace + len(workspaces))
+        steps.append(step)
+        workspaces.append(workspace)
     launch, more = _launch(operands, choice, first_workspace + len(workspaces))
-    if launch is None:
-        return None
-    return [*launches, launch], [*workspaces, *more]
+    return None if launch is None else ([*steps, launch], [*workspaces, *more])
 
 
-def _described(operands: Operands) -> BlockProduct:
+def _copies(operands: Operands) -> Iterator[tuple[int, ...]]:
+    """Yield the sets of factors that may be copied: those that must be, with or without others."""
+    ways = [(True,) if _must_be_copied(operands, s) else (False, True) for s in (0, 1)]
+    for is_copied in product(*ways):
+        yield tuple(side for side in (0, 1) if is_copied[side])
+
+
+def _must_be_copied(operands: Operands, side: int) -> bool:
+    unit = DIVISOR // operands.dtype.size_bytes
+    batch0, batch1, outer, _ = operands.strides[side]
+    on_blocks = operands.aligned[side] and not any(s % unit for s in (batch0, batch1, outer))
+    return operands.units[side] == "any" or not on_blocks
+
+
+def _described(operands: Operands, copied: tuple[int, ...]) -> BlockProduct:
     _, n, _ = operands.sizes
-    even = [n, *(stride for side in operands.strides[2:] for stride in side[:3])]
+    even = [n, *chain.from_iterable(strides[:3] for strides in operands.strides[2:])]
+    units = tuple("k" if side in copied else operands.units[side] for side in (0, 1))
     return BlockProduct(
         operands.sizes,
         operands.batch[0] * operands.batch[1],
         operands.dtype,
         operands.result,
         operands.precision,
-        operands.units,
+        (units[0], units[1]),
         is_even=not any(number % _EIGHTS for number in even),
         is_bare=operands.is_bare,
         is_active=operands.is_active,
     )
 
 
-def _begins_on_blocks(operands: Operands, side: int) -> bool:
-    unit = DIVISOR // operands.dtype.size_bytes
-    batch0, batch1, outer, _ = operands.strides[side]
-    return operands.aligned[side] and not any(s % unit for s in (batch0, batch1, outer))
+def _shapes(operands: Operands, side: int) -> tuple[Shape, Shape]:
+    """Return over what a factor is copied, and the shape of its copy, whose rows are longer.
+
+    A batch along which it is broadcast is copied once.
+    """
+    batch = [
+        size if stride else 1
+        for size, stride in zip(operands.batch, operands.strides[side], strict=False)
+    ]
+    rows, k = operands.sizes[side], operands.sizes[2]
+    unit = _ROW_BYTES // operands.dtype.size_bytes
+    return (*batch, rows, k), (*batch, rows, -(-k // unit) * unit)
 
 
-def _copy_shape(operands: Operands, side: int) -> tuple[int, int, int, int]:
-    """Return the shape of a factor's copy: a batch along which it is broadcast is copied once."""
-    extents = zip(operands.batch, operands.strides[side], strict=False)
-    batch0, batch1 = (size if stride else 1 for size, stride in extents)
-    row = _ROW_BYTES // operands.dtype.size_bytes
-    return batch0, batch1, operands.lines(side), -(-operands.extents[side] // row) * row
+def _copied_bytes(operands: Operands, side: int) -> int:
+    batch0, batch1, rows, k = _shapes(operands, side)[0]
+    return batch0 * batch1 * rows * k * operands.dtype.size_bytes
 
 
-def _copy(
-    operands: Operands, side: int, number: int, shape: tuple[int, int, int, int]
-) -> PlannedLaunch:
-    batch0, batch1, lines, row = shape
-    extent = operands.extents[side]
-    strides = _copy_strides(operands, side, shape)
-    block_m, block_n, num_warps = COPY_TILES
-    tiles = -(-lines // block_m) * -(-extent // block_n)
-    options: dict[str, Any] = {"BLOCK_M": block_m, "BLOCK_N": block_n, "num_warps": num_warps}
-    return PlannedLaunch(
-        copy_rows,
-        (tiles, batch1, batch0),
-        (operands.pointers[side], Pointer(number, 0, shape, (1, 1, row, 1))),
-        (lines, extent, *operands.strides[side], *strides[:3]),
-        {**options, "num_stages": 1},
+def _copy(operands: Operands, side: int, number: int) -> tuple[PlannedCopy, Workspace, Operands]:
+    """Plan the copy of a factor to that operand; return the operands with it in its place."""
+    sizes, shape = _shapes(operands, side)
+    packed = row_major(shape)
+    source = Pointer(
+        operands.pointers[side].operand,
+        operands.pointers[side].offset,
+        sizes,
+        operands.along_k(side),
     )
-
-
-def _copy_strides(
-    operands: Operands, side: int, shape: tuple[int, int, int, int]
-) -> tuple[int, int, int, int]:
-    _, batch1, lines, row = shape
-    before0, before1, *_ = operands.strides[side]
-    return batch1 * lines * row if before0 else 0, lines * row if before1 else 0, row, 1
-
-
-def _moved(
-    operands: Operands, side: int, number: int, shape: tuple[int, int, int, int]
-) -> Operands:
-    """Return the operands with the copy of a factor in its place."""
-    pointers, strides = list(operands.pointers), list(operands.strides)
-    pointers[side] = Pointer(number, 0, shape, (1, 1, shape[-1], 1))
-    strides[side] = _copy_strides(operands, side, shape)
-    aligned = [True if index == side else value for index, value in enumerate(operands.aligned)]
-    return operands.replaced(tuple(pointers), tuple(strides), tuple(aligned))
+    target = Pointer(number, 0, sizes, packed)
+    walked = tuple(
+        stride if before else 0
+        for stride, before in zip(packed[:2], operands.strides[side], strict=False)
+    )
+    moved = operands.with_factor(side, target, (*walked, packed[2], 1))
+    return PlannedCopy(sizes, source, target), Workspace(shape, CODES[operands.dtype]), moved
 
 
 def _launch(
@@ -156,21 +177,34 @@ def _launch(
         "PRECISION": operands.precision,
         **launch_options(tiles),
     }
-    count = count_tiles(operands.sizes[0], operands.sizes[1], tiles)
-    batch0, batch1 = operands.batch
+    m, n, _ = operands.sizes
+    count = count_tiles(m, n, tiles)
     workspaces: list[Workspace] = []
     if form.kernel == "parts":
-        whole = count * batch0 * batch1
+        whole = count * operands.batch[0] * operands.batch[1]
         size = whole * choice.parts * tiles.block_m * tiles.block_n
         workspaces = [Workspace((size,), CODES[float32]), counters(whole)]
-        pointers += tuple(
-            Pointer(first_workspace + index, 0, workspace.shape, (1,))
-            for index, workspace in enumerate(workspaces)
-        )
+        pointers += _pointers(workspaces, first_workspace)
         integers = (*integers, choice.parts)
     else:
         options["FULL_EPILOGUE"] = form.is_full
     if not fits_fast(kernel, len(pointers), integers):
         return None, []
-    grid = (count * choice.parts, batch1, batch0)
+    grid = (count * choice.parts, operands.batch[1], operands.batch[0])
     return PlannedLaunch(kernel, grid, pointers, integers, options), workspaces
+
+
+def _pointers(workspaces: Iterable[Workspace], first: int) -> tuple[Pointer, ...]:
+    return tuple(
+        Pointer(first + index, 0, workspace.shape, (1,))
+        for index, workspace in enumerate(workspaces)
+    )
+
+
+def _view(arrays: Sequence[Array], pointer: Pointer) -> Array:
+    array = arrays[pointer.operand]
+    if isinstance(array, DeviceArray):
+        return array.view(pointer.sizes, pointer.strides, offset=pointer.offset)
+    start = pointer.into(arrays)
+    strides: Strides = tuple(stride * array.itemsize for stride in pointer.strides)
+    return np.lib.stride_tricks.as_strided(start, pointer.sizes, strides)
