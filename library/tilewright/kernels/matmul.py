@@ -239,7 +239,10 @@ def matrices(
         x,
         shape=[tl.num_programs(2), tl.num_programs(1), rows, columns],
         strides=[
-            tl.multiple_of(batch0, unit), tl.multiple_of(batch1, unit), tl.multiple_of(row, unit), 1,
+            tl.multiple_of(batch0, unit),
+            tl.multiple_of(batch1, unit),
+            tl.multiple_of(row, unit),
+            1,
         ],
         block_shape=[1, 1, ROWS, COLUMNS],
     )
@@ -324,7 +327,7 @@ def matmul_blocks(
         a_batch0, a_batch1, a_outer, b_batch0, b_batch1, b_outer,
         A_UNIT, B_UNIT, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
-    out = matrices(c, m, n, c_batch0, c_batch1, c_row, BLOCK_M, BLOCK_N)
+    out = matrices(c, m, eights(n), c_batch0, c_batch1, c_row, BLOCK_M, BLOCK_N)
     total = product_of_blocks(
         tl.zeros((BLOCK_M, BLOCK_N), tl.float32), left, right, row, column, 0, k,
         A_UNIT, B_UNIT, PRECISION, BLOCK_K,

@@ -30,7 +30,9 @@ ELEMENTS_AT_ONCE = tl.constexpr(4096)
 
 
 @tl.kernel
-def sum_of_parts(partial, parts, row, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ROWS: tl.constexpr):
+def sum_of_parts(
+    partial, parts, row, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ROWS: tl.constexpr
+):
     """Return the sum of all parts of a tile, of `ROWS` rows from `row` on, in the order of parts."""
     rows, columns = tl.arange(0, ROWS), tl.arange(0, BLOCK_N)
     offsets = (row + rows)[:, None] * BLOCK_N + columns[None, :]

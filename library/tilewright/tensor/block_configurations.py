@@ -7,6 +7,7 @@ waves. The rates are of an H200 (`docs/perf-notes/gemm.md`).
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Literal, NamedTuple
 
 from tilewright.abi.dtypes import DType, bfloat16, float8e4nv, float8e5, float16, float32
@@ -111,9 +112,9 @@ _STORED = 64
 _LEAST_STORE = 800
 _MEETING = 2500
 _SUMMED = 32
-# Bytes that all together copy in a clock, and what a launch takes.
+# Bytes that all together copy in a clock, and what a launch takes, most of it of the host.
 _COPIED = 1900
-_LAUNCH = 3000
+_LAUNCH = 10000
 
 
 def block_choice(product: BlockProduct) -> BlockChoice | None:
@@ -136,7 +137,7 @@ def clocks_otherwise(product: BlockProduct, *, fast: bool) -> float:
     )
     rate = _MMA[product.dtype.bits] if fast else _UNALIGNED
     return _waves(product, tiles, 1) * (
-        -(-k // tiles.block_k) * _step(tiles, product.dtype, rate, _MMA_FEED) + _store(tiles)
+        ceil(k / tiles.block_k) * _step(tiles, product.dtype, rate, _MMA_FEED) + _store(tiles)
     )
 
 
@@ -154,7 +155,7 @@ def _serves(form: BlockForm, product: BlockProduct) -> bool:
 
 def _clocks(product: BlockProduct, form: BlockForm, parts: int) -> float:
     tiles = form.tiles
-    steps = -(-(-(-product.sizes[2] // tiles.block_k)) // parts)
+    steps = ceil(ceil(product.sizes[2] / tiles.block_k) / parts)
     rate = _WGMMA * 16 / product.dtype.bits
     clocks = steps * _step(tiles, product.dtype, rate, _FEED) + _store(tiles)
     if form.kernel == "parts":
@@ -164,8 +165,8 @@ def _clocks(product: BlockProduct, form: BlockForm, parts: int) -> float:
 
 def _waves(product: BlockProduct, tiles: DotConfiguration, parts: int) -> int:
     m, n, _ = product.sizes
-    programs = -(-m // tiles.block_m) * -(-n // tiles.block_n) * product.batch * parts
-    return -(-programs // _MULTIPROCESSORS)
+    programs = ceil(m / tiles.block_m) * ceil(n / tiles.block_n) * product.batch * parts
+    return ceil(programs / _MULTIPROCESSORS)
 
 
 def _step(tiles: DotConfiguration, dtype: DType, rate: float, feed: float) -> float:

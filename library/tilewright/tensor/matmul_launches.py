@@ -198,9 +198,7 @@ def _operands(
     a, b = _walk("mk", (m, k), product.a.strides[-2:]), _walk("kn", (k, n), product.b.strides[-2:])
     outer = [(walk[0], walk[1]) for walk in space.strides]
     strides = [(*outer[0], a.outer, a.inner), (*outer[1], b.outer, b.inner)]
-    for matrices, walk in zip(
-        (product.c, product.gate, product.residual), outer[2:], strict=True
-    ):
+    for matrices, walk in zip((product.c, product.gate, product.residual), outer[2:], strict=True):
         if matrices is None:
             strides.append((0, 0, 0, 1))
         else:  # along a single column any stride will do
