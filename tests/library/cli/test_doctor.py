@@ -35,14 +35,14 @@ def _doctor(folder: Path, *words: str, **environment: str) -> Finished:
     return run_program(program, folder, **(settings | environment))
 
 
-def _on_gpus(folder: Path, gpus: str, *words: str, **environment: str) -> Finished:
+def _on_gpus(folder: Path, gpus: str, *words: str, version: str = "12080") -> Finished:
     return run_with_fake_driver(
         _WITH_DRIVER.format(words=["doctor", *words]),
         folder,
         TILEWRIGHT_BUNDLE_PATH=str(folder / "bundle"),
         TILEWRIGHT_JIT="off",
         FAKE_CUDA_DEVICES=gpus,
-        **environment,
+        FAKE_CUDA_VERSION=version,
     )
 
 
@@ -80,7 +80,7 @@ def test_each_family_is_told_for_each_gpu_here(tmp_path: Path) -> None:
 def test_a_gpu_that_can_run_nothing_of_a_family_is_a_fault(
     tmp_path: Path, gpu: str, driver: str, reason: str, code: int
 ) -> None:
-    done = _on_gpus(tmp_path, gpu, FAKE_CUDA_VERSION=driver)
+    done = _on_gpus(tmp_path, gpu, version=driver)
     *_, fault = (line for line in done.output.splitlines() if "FAULT" in line)
     assert fault.startswith(f"  FAULT: family test has nothing that runs on device 0 ({gpu}): ")
     assert reason in fault
