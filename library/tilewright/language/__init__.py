@@ -26,7 +26,13 @@ from tilewright.language.descriptor import (
     store_tensor_descriptor,
 )
 from tilewright.language.dot import dot
-from tilewright.language.hints import assume, max_constancy, max_contiguous, multiple_of
+from tilewright.language.hints import (
+    assume,
+    max_constancy,
+    max_contiguous,
+    multiple_of,
+    resident,
+)
 from tilewright.language.indexing import gather, histogram
 from tilewright.language.inline_asm import inline_asm_elementwise
 from tilewright.language.kernel import Kernel, KernelParameter, kernel
@@ -234,6 +240,7 @@ __all__ = [
     "reduce",
     "reduce_or",
     "reshape",
+    "resident",
     "rsqrt",
     "sigmoid",
     "sin",
