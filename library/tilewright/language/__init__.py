@@ -119,6 +119,7 @@ from tilewright.language.shape import (
     zeros,
     zeros_like,
 )
+from tilewright.language.solve import solve_tril
 from tilewright.language.sort import bitonic_merge, sort, topk
 from tilewright.language.types import (
     Tile,
@@ -245,6 +246,7 @@ __all__ = [
     "sigmoid",
     "sin",
     "softmax",
+    "solve_tril",
     "sort",
     "split",
     "sqrt",
