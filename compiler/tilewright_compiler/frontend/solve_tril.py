@@ -33,17 +33,17 @@ def substitute(a):
 
 
 @tl.kernel
-def invert_in_blocks(a, BLOCK: tl.constexpr, LEVELS: tl.constexpr, PRECISION: tl.constexpr):
-    """Invert `a` `[N, N]` by blocks of `BLOCK` rows; N is `BLOCK` times 2 to the `LEVELS`."""
-    n: tl.constexpr = a.shape[0]
-    blocks = n // BLOCK
-    block = tl.arange(0, blocks)
+def invert_in_blocks(
+    a, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, LEVELS: tl.constexpr, PRECISION: tl.constexpr
+):
+    """Invert `a` `[N, N]` of `BLOCKS` times `BLOCK` rows; there are 2 to the `LEVELS` blocks."""
+    block = tl.arange(0, BLOCKS)
     is_diagonal = (block[:, None] == block[None, :])[:, None, :, None]
-    cut = tl.reshape(a, (blocks, BLOCK, blocks, BLOCK))
+    cut = tl.reshape(a, (BLOCKS, BLOCK, BLOCKS, BLOCK))
     inverses = substitute(tl.sum(tl.where(is_diagonal, cut, 0.0), axis=2))
     spread = tl.where(is_diagonal, inverses[:, :, None, :], 0.0)
-    inverse = tl.reshape(spread, (n, n))
-    lanes = tl.arange(0, n)
+    inverse = tl.reshape(spread, a.shape)
+    lanes = tl.arange(0, a.shape[0])
     for level in tl.static_range(LEVELS):
         place = lanes // (BLOCK << level)
         is_below = (place[:, None] == place[None, :] + 1) & (place % 2 == 1)[:, None]

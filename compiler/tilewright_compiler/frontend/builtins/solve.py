@@ -54,8 +54,9 @@ def _inverse(scope: Scope, matrix: Value, precision: Operand) -> Value:
     extents = shape_of(matrix.type)
     n = extents[-1]
     if len(extents) == 2 and n > kernels.CHAIN and precision != Constant("ieee"):
-        levels = (n // kernels.CHAIN).bit_length() - 1
-        given = (matrix, Constant(kernels.CHAIN), Constant(levels), precision)
+        blocks = n // kernels.CHAIN
+        sizes = (kernels.CHAIN, blocks, blocks.bit_length() - 1)
+        given = (matrix, *map(Constant, sizes), precision)
         result = call_kernel(scope, kernels.invert_in_blocks, given, {})
         assert isinstance(result, Value)
         return result
