@@ -24,6 +24,7 @@ typedef struct {
 
 static PyTypeObject *graph_type = NULL;
 static _Thread_local Graph *recording = NULL;  // held by who records
+int tw_recordings = 0;  // asked first: what belongs to a thread is found by a call
 
 static PyObject *graph_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
@@ -75,6 +76,7 @@ static PyObject *graph_begin(PyObject *object, PyObject *Py_UNUSED(ignored))
     }
     self->is_recording = 1;
     recording = (Graph *)Py_NewRef(object);
+    tw_recordings++;
     Py_RETURN_NONE;
 }
 
@@ -101,6 +103,7 @@ static PyObject *graph_end(PyObject *object, PyObject *arguments)
         return NULL;
     }
     recording = NULL;
+    tw_recordings--;
     self->is_recording = 0;
     DeviceState *device = tw_device(self->device);
     if (device == NULL || tw_enter(device, &pushed) < 0) {
@@ -307,7 +310,7 @@ int tw_graph_ready(PyObject *module)
 
 int tw_recorded_stream(int device, CUstream *stream, PyObject **owner)
 {
-    if (recording == NULL || recording->device != device) {
+    if (tw_recordings == 0 || recording == NULL || recording->device != device) {
         return 0;
     }
     *stream = recording->stream;
@@ -317,7 +320,7 @@ int tw_recorded_stream(int device, CUstream *stream, PyObject **owner)
 
 int tw_is_recorded(CUstream stream)
 {
-    return recording != NULL && recording->stream == stream;
+    return tw_recordings > 0 && recording != NULL && recording->stream == stream;
 }
 
 static int add_foreign(Graph *self, CUstream stream)

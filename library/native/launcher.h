@@ -65,6 +65,7 @@ PyObject *tw_stream_synchronize(PyObject *module, PyObject *arguments);
 
 // ---- graph.c: `recording` is what this thread does, `capturing` what any program does with a stream
 int tw_graph_ready(PyObject *module);
+extern int tw_recordings;                                                 // how many threads record
 int tw_recorded_stream(int device, CUstream *stream, PyObject **owner);  // whether this thread records on the device
 int tw_is_recorded(CUstream stream);
 int tw_record(PyObject *value, int is_written);  // while recording: the graph keeps an argument

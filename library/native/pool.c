@@ -150,7 +150,9 @@ static int allocate_anew(DeviceState *device, int index, size_t size, size_t cap
     if (result == CUDA_ERROR_OUT_OF_MEMORY && statistics[index].cached_bytes > 0) {
         trim(device, index, 0);
         if (!tw_is_recorded(stream)) {
+            Py_BEGIN_ALLOW_THREADS
             (void)cu.StreamSynchronize(stream);  // what was freed on the stream becomes usable now
+            Py_END_ALLOW_THREADS
         }
         result = driver_allocate(device, index, address, capacity, stream);
     }

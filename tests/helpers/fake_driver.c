@@ -591,6 +591,8 @@ static CUresult launch(const Config *config, void *function, void **parameters)
     LOG("launch %s grid=%u,%u,%u block=%u shared=%u stream=%llu device=%d", ((Function *)function)->name, config->grid[0],
         config->grid[1], config->grid[2], config->block[0], config->shared,
         (unsigned long long)(uintptr_t)config->stream, depth == 0 ? -1 : stack[depth - 1]->device);
+    // Where the first parameter lies: a tensor map must start at a multiple of 64 bytes.
+    LOG(" at=%d", parameters[0] == NULL ? 0 : (int)((uintptr_t)parameters[0] % 64));
     for (unsigned int i = 0; i < config->attribute_count; i++) {
         LOG(" attribute%d=%u,%u,%u", config->attributes[i].id, config->attributes[i].value.cluster[0],
             config->attributes[i].value.cluster[1], config->attributes[i].value.cluster[2]);
