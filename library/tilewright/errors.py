@@ -13,12 +13,15 @@
     ├── FormatError              a manifest, pack or data file cannot be read
     │   └── CorruptBlobError     bytes differ from the recorded sha256
     ├── DriverError              a CUDA driver call failed; carries the driver's code
-    │   └── NoDriverError        no driver, or no device
+    │   ├── NoDriverError        no driver, or no device
+    │   └── OutOfMemoryError     no memory left on the device (also a MemoryError)
     ├── OutsideKernelError       plain Python called the tile language (also a RuntimeError)
     ├── SettingsError            a value that an environment variable may not have
     ├── UsageError               a word of the command line names nothing, or cannot be read
     ├── ResolveError             no candidate can serve this launch; prints the whole trace
-    ├── ArgumentError            launch arguments do not fit the kernel (also a TypeError)
+    ├── ArgumentError            arguments do not fit the kernel or operation (also a TypeError)
+    │   ├── ArgumentValueError   a number outside of what is allowed (also a ValueError)
+    │   └── IndexRangeError      an index that names no element (also an IndexError)
     ├── LaunchError              the device cannot run the launch (also a ValueError)
     ├── InterpreterError         a kernel misbehaved on the CPU
     │   └── OutOfBoundsError     an unmasked access outside all arguments (also an IndexError)
@@ -30,16 +33,19 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tilewright.lazy_dataclass import dataclass
 
 __all__ = [
     "ArgumentError",
+    "ArgumentValueError",
     "CompileError",
     "CorruptBlobError",
     "DriverError",
     "FormatError",
+    "IndexRangeError",
     "InternalCompilerError",
     "InterpreterError",
     "KernelNameError",
@@ -49,6 +55,7 @@ __all__ = [
     "LaunchError",
     "NoDriverError",
     "OutOfBoundsError",
+    "OutOfMemoryError",
     "OutsideKernelError",
     "ReleaseError",
     "ResolveError",
@@ -172,6 +179,29 @@ class NoDriverError(DriverError):
     """No CUDA driver on this machine, or no device that it can see."""
 
 
+class OutOfMemoryError(DriverError, MemoryError):
+    """The device has no memory left for an array.
+
+    `device` and `requested_bytes` are what was asked for, `statistics` the pool's state after its
+    free list was emptied (the fields of `tilewright.MemoryStatistics`).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int = 2,
+        call: str = "",
+        device: int = 0,
+        requested_bytes: int = 0,
+        statistics: Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__(message, code=code, call=call)
+        self.device = device
+        self.requested_bytes = requested_bytes
+        self.statistics = dict(statistics or {})
+
+
 class OutsideKernelError(TilewrightError, RuntimeError):
     """A function of the tile language, or a kernel without a grid, was called by plain Python."""
 
@@ -196,6 +226,14 @@ class ResolveError(TilewrightError):
 
 class ArgumentError(TilewrightError, TypeError):
     """Launch arguments that do not fit the kernel's parameters."""
+
+
+class ArgumentValueError(ArgumentError, ValueError):
+    """An argument of the right type whose value is not allowed, such as a probability above 1."""
+
+
+class IndexRangeError(ArgumentError, IndexError):
+    """An element of an array of indices that names no element of the array it is for."""
 
 
 class LaunchError(TilewrightError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -104,10 +105,35 @@ def test_equal_configurations_are_found_by_hash() -> None:
     assert len({one, other, tl.Config({"M": 1, "N": 2}, num_warps=8)}) == 2
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 0}'])
-def test_damaged_table_is_no_table(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "\x00",
+        "[" * 100_000,
+        '{"schema": 0}',
+        '{"schema": 1}',
+        '{"schema": 1, "entries": 5}',
+        '{"schema": 1, "entries": [5]}',
+        '{"schema": 1, "entries": [{"device": "host"}]}',
+        '{"schema": 1, "entries": [{"device": "host", "dtypes": "", "key": [1], "config": 3, '
+        '"num_warps": 4, "num_stages": 3, "time_us": 1}]}',
+    ],
+    ids=["cut", "list", "zero", "deep", "old", "bare", "number", "numbers", "short", "types"],
+)
+def test_damaged_table_is_no_table(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
     (tmp_path / "tuned").mkdir()
     (tmp_path / "tuned" / f"{record.digest}.json").write_text(text)
+    assert _launched(1000)[0] == 64
+    assert "is not used" in caplog.text
+
+
+def test_a_table_that_is_no_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+    (tmp_path / "tuned").mkdir()
+    os.mkfifo(tmp_path / "tuned" / f"{record.digest}.json")
     assert _launched(1000)[0] == 64
 
 
@@ -169,3 +195,26 @@ def test_kernel_without_configurations_is_not_tuned() -> None:
 def test_wrong_decorators_are_told(decorator: Callable[[], object], says: str) -> None:
     with pytest.raises(KernelTypeError, match=says.replace("(", r"\(")):
         decorator()
+
+
+def test_one_configuration_is_settled_and_may_still_not_be_given() -> None:
+    one = tl.autotune(configs=CONFIGS[:1], key=["n"])(constexpr_kernels.record)
+    x, out = np.zeros(1, np.int64), np.zeros(4, np.int64)
+    one[1](x, out, 128, EVEN=True, TWICE=3)
+    assert [int(value) for value in out[:3]] == [64, 1, 3]
+    one[1](x=x, out=out, n=5, EVEN=False, TWICE=4)
+    assert [int(value) for value in out[:3]] == [64, 0, 4]
+    with pytest.raises(ArgumentError, match=r"was given 'BLOCK'.*leave it out"):
+        one[1](x, out, 128, BLOCK=64, EVEN=True, TWICE=3)
+    with pytest.raises(ArgumentError, match=r"was given 'BLOCK'.*leave it out"):
+        one[1](x, out, 128, 64, True, 3)
+    with pytest.raises(ArgumentError, match="no argument 'blok'"):
+        one[1](x, out, 128, blok=1, EVEN=True, TWICE=3)
+
+
+def test_element_types_have_one_name_whoever_holds_them() -> None:
+    class Theirs:
+        dtype = "torch.bfloat16"
+
+    arguments = {"x": np.zeros(1, np.float32), "out": Theirs(), "n": 5}
+    assert choose._situation(record, arguments) == ("host", "f32,bf16", (("n", 5),))
