@@ -16,7 +16,7 @@ is rounded on its way, and no other block of f32 is an operand.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from tilewright.abi.dtypes import bfloat16, float16, float32
 from tilewright.lazy_dataclass import dataclass
@@ -148,7 +148,7 @@ def _atom(dot: Operation, sources: Mapping[Value, SharedType], num_warps: int) -
 
 
 def _check_instruction(
-    dot: Operation, sources: Mapping[Value, SharedType], rounded: Collection[Value]
+    dot: Operation, sources: Mapping[Value, SharedType], rounded: Set[Value]
 ) -> None:
     """Demand that `wgmma` computes what the dot says, and no less. Raises Unsuited."""
     a, b = (element_dtype(value.type) for value in dot.operands[:2])
@@ -156,7 +156,7 @@ def _check_instruction(
         is_known = b.bits == 8 and a.is_float == b.is_float
     elif a == float32:
         is_known = b == float32 and dot.attributes["precision"] == _TF32
-        if is_known and not rounded.issuperset(sources.keys() & dot.operands[:2]):
+        if is_known and not rounded >= sources.keys() & dot.operands[:2]:
             msg = f"a block of {a} is read as it is, too, not only rounded to tf32"
             raise Unsuited(msg, dot)
     else:
@@ -207,7 +207,7 @@ class _Rewrite:
         sources: Mapping[Value, SharedType],
         atoms: Mapping[Operation, _Atom],
         read: frozenset[Value],
-        rounded: Collection[Value],
+        rounded: Set[Value],
     ) -> None:
         self._tiles = tiles
         self._sources = sources

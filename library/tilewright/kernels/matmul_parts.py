@@ -33,7 +33,7 @@ ELEMENTS_AT_ONCE = tl.constexpr(4096)
 def sum_of_parts(
     partial, parts, row, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ROWS: tl.constexpr
 ):
-    """Return the sum of all parts of a tile, of `ROWS` rows from `row` on, in the order of parts."""
+    """Return the sum of a tile's parts, in their order, of `ROWS` rows from `row` on."""
     rows, columns = tl.arange(0, ROWS), tl.arange(0, BLOCK_N)
     offsets = (row + rows)[:, None] * BLOCK_N + columns[None, :]
     total = tl.zeros((ROWS, BLOCK_N), tl.float32)

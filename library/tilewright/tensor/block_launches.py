@@ -157,11 +157,9 @@ def _copy(operands: Operands, side: int, number: int) -> tuple[PlannedCopy, Work
         operands.along_k(side),
     )
     target = Pointer(number, 0, sizes, packed)
-    walked = tuple(
-        stride if before else 0
-        for stride, before in zip(packed[:2], operands.strides[side], strict=False)
-    )
-    moved = operands.with_factor(side, target, (*walked, packed[2], 1))
+    outer0, outer1, *_ = operands.strides[side]
+    strides = packed[0] if outer0 else 0, packed[1] if outer1 else 0, packed[2], 1
+    moved = operands.with_factor(side, target, strides)
     return PlannedCopy(sizes, source, target), Workspace(shape, CODES[operands.dtype]), moved
 
 
@@ -206,5 +204,6 @@ def _view(arrays: Sequence[Array], pointer: Pointer) -> Array:
     if isinstance(array, DeviceArray):
         return array.view(pointer.sizes, pointer.strides, offset=pointer.offset)
     start = pointer.into(arrays)
+    assert isinstance(start, np.ndarray), "a view is where its array is"
     strides: Strides = tuple(stride * array.itemsize for stride in pointer.strides)
     return np.lib.stride_tricks.as_strided(start, pointer.sizes, strides)
