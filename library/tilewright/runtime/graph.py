@@ -51,8 +51,8 @@ class Graph:
     def replay(self, *, stream: object = None) -> None:
         """Run it in the order of a stream (default: legacy): after its work, before what follows.
 
-        Raises LaunchError while it is recorded, after a recording that failed and after `close`, its
-        own or its stream's, and ArgumentError if one of its arrays was freed.
+        Raises LaunchError while it is recorded, after a recording that failed and after it or its
+        stream was closed, and ArgumentError if one of its arrays was freed.
         """
         if self.stream.is_closed:
             msg = "the stream of this graph was closed, and it runs on no other; record it again"
