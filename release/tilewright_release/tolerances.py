@@ -38,6 +38,18 @@ class Tolerances:
 
         `precision` is "tf32" where f32 is rounded to it inside an operation.
         """
+        if isinstance(expected, tuple):
+            assert isinstance(found, tuple)
+            return next(
+                (
+                    f"[{place}] {problem}"
+                    for place, (one, other) in enumerate(zip(found, expected, strict=True))
+                    if (problem := self.problem(family, one, other, precision=precision))
+                ),
+                None,
+            )
+        if expected is None:
+            return None if found is None else "is something, where nothing is expected"
         got, want = np.asarray(found), np.asarray(expected)
         if got.shape != want.shape:
             return f"has shape {got.shape}, not {want.shape}"
