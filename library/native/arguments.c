@@ -315,7 +315,8 @@ static int classify_by_exchange(Call *call, int index, PyObject *value, const Ty
         return NOT_READ;
     }
     pointer_slot(call, index, (CUdeviceptr)(uintptr_t)tensor.data + tensor.byte_offset, code);
-    return stream_source(call, index, api, is_torch) < 0 ? -1 : on_device(call, index, tensor.device.id);
+    const ExchangeApi *source = is_torch && entry->code == 0 ? NULL : api;
+    return stream_source(call, index, source, is_torch) < 0 ? -1 : on_device(call, index, tensor.device.id);
 }
 
 static int classify_torch(Call *call, int index, PyObject *value)
@@ -667,10 +668,13 @@ int tw_parse_stream(PyObject *object, CUstream *stream)
         number = Py_NewRef(object);
     } else if (PyObject_HasAttr(object, name_cuda_stream)) {
         PyObject *pair = PyObject_CallMethodObjArgs(object, name_cuda_stream, NULL);
-        number = pair != NULL && PyTuple_Check(pair) && PyTuple_Size(pair) == 2
+        if (pair == NULL) {
+            return -1;  // the object's own word: that it is closed, say
+        }
+        number = PyTuple_Check(pair) && PyTuple_Size(pair) == 2
                      ? Py_NewRef(PyTuple_GetItem(pair, 1))
                      : NULL;
-        Py_XDECREF(pair);
+        Py_DECREF(pair);
     } else if (PyObject_HasAttr(object, name_torch_stream)) {
         number = PyObject_GetAttr(object, name_torch_stream);
     }
