@@ -15,7 +15,6 @@ import numpy as np
 from tilewright.abi.dtypes import float32
 from tilewright.abi.signature import DIVISOR
 from tilewright.kernels import matmul as kernels
-from tilewright.kernels.matmul_parts import matmul_parts
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.launcher import CODES
@@ -45,7 +44,7 @@ _ROW_BYTES = 128
 _KERNELS: dict[str, Kernel] = {
     "blocks": kernels.matmul_blocks,
     "rows": kernels.matmul_rows,
-    "parts": matmul_parts,
+    "parts": kernels.matmul_parts,
 }
 
 

@@ -20,7 +20,6 @@ from tilewright.abi.numpy_types import to_numpy
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.kernels import matmul as kernels
-from tilewright.kernels.matmul_parts import matmul_parts
 from tilewright.language.kernel import Kernel
 from tilewright.runtime import jit
 from tilewright.runtime.launcher import CODES
@@ -254,8 +253,8 @@ def declared(kernel: Kernel, operand: DType, result: DType) -> list[DeclaredEntr
         (kernels.matmul_blocks, float8e4nv, bfloat16, 1),
         (kernels.matmul_blocks, float32, float32, 3),
         (kernels.matmul_rows, bfloat16, bfloat16, 2),
-        (matmul_parts, bfloat16, bfloat16, 2),
-        (matmul_parts, float8e5, bfloat16, 1),
+        (kernels.matmul_parts, bfloat16, bfloat16, 2),
+        (kernels.matmul_parts, float8e5, bfloat16, 1),
     ],
     ids=lambda x: x.name if isinstance(x, Kernel | DType) else "",
 )

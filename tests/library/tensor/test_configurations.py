@@ -13,8 +13,7 @@ import pytest
 
 from tilewright.abi.dtypes import DType, bfloat16, float8e5, float16, float32
 from tilewright.abi.signature import Pointer
-from tilewright.kernels.matmul import matmul_blocks, matmul_rows
-from tilewright.kernels.matmul_parts import matmul_parts
+from tilewright.kernels.matmul import matmul_blocks, matmul_parts, matmul_rows
 from tilewright.tensor.block_configurations import (
     BLOCK_FORMS,
     BlockProduct,
