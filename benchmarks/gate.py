@@ -96,7 +96,7 @@ def _at_least(case: str, baseline: str) -> Rule:
     """Judge the ratio of the one row of a case to a baseline."""
 
     def rule(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
-        row = next((row for row in rows if row.case.startswith(f"{case}/")), None)
+        row = next((row for row in rows if f"{row.case}/".startswith(f"{case}/")), None)
         if row is None:
             raise LookupError(case)
         ratio = row.ratios[baseline]
@@ -166,6 +166,8 @@ RULES: dict[tuple[str, str], Rule] = {
     ("coldstart", "first_result_s"): _at_most("first_result"),
     ("coldstart", "import_s"): _at_most("import"),
     ("coldstart", "first_load_of_a_kernel_ms"): _at_most("first_load"),
+    ("compile", "vecadd_vs_triton"): _at_least("vecadd/f32/1024/-/cold", "triton"),
+    ("compile", "matmul_vs_triton"): _at_least("matmul/f16/128x128x64/-/cold", "triton"),
     ("mma", "bf16_4096_vs_cublas"): _at_least("matmul/bf16/4096x4096x4096", "cublas"),
     ("gemm", "bf16_f16_vs_cublas"): _geomean_of(("bf16", "f16"), "cublas"),
     ("gemm", "tf32_vs_cublas"): _geomean_of(("tf32",), "cublas"),

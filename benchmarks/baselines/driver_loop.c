@@ -7,8 +7,8 @@ typedef int (*LaunchKernel)(void *function, unsigned int grid_x, unsigned int gr
                             unsigned int shared_bytes, void *stream, void **parameters, void **extra);
 
 // Returns the first driver error, 0 for none, -1 without a driver.
-int launch_repeatedly(void *function, unsigned int blocks, unsigned int threads, void *stream, void **parameters,
-                      int count)
+int launch_repeatedly(void *function, unsigned int grid_x, unsigned int grid_y, unsigned int threads, void *stream,
+                      void **parameters, int count)
 {
     static LaunchKernel launch_kernel = NULL;
     if (launch_kernel == NULL) {
@@ -19,7 +19,7 @@ int launch_repeatedly(void *function, unsigned int blocks, unsigned int threads,
         return -1;
     }
     for (int i = 0; i < count; i++) {
-        int result = launch_kernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL);
+        int result = launch_kernel(function, grid_x, grid_y, 1, threads, 1, 1, 0, stream, parameters, NULL);
         if (result != 0) {
             return result;
         }

@@ -8,19 +8,12 @@ system's file cache, and Triton's cache of compiled kernels.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import tempfile
-import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import tilewright
+from benchmarks.processes import time_programs
 from benchmarks.record import Row
-from benchmarks.rounds import ROUNDS, Timing
-
-PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +49,6 @@ def measure() -> tuple[list[Row], dict[str, str]]:
 
 
 def _row(case: Case) -> Row:
-    rounds: dict[str, list[float]] = {name: [] for name in case.programs}
-    for turn in range(ROUNDS + 1):
-        for name, program in case.programs.items():
-            figure = run_program(program, from_start=case.from_start)
-            if turn > 0:
-                rounds[name].append(figure)
-    return Timing(rounds).row(case.name, unit=case.unit, checked=True)
-
-
-def run_program(program: str, *, from_start: bool) -> float:
-    """Run a program in a new process and return its figure; raises RuntimeError if it fails."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(PROGRAMS / program)]
-        environment = {**os.environ, "TILEWRIGHT_JIT": "off"}
-        start = time.time()
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=folder, env=environment
-        )
-    if done.returncode != 0:
-        msg = f"{program} ended with exit code {done.returncode}:\n{done.stdout}{done.stderr}"
-        raise RuntimeError(msg)
-    figure = float(done.stdout.splitlines()[-1])
-    return figure - start if from_start else figure
+    programs = {name: (program,) for name, program in case.programs.items()}
+    timing = time_programs(programs, from_start=case.from_start)
+    return timing.row(case.name, unit=case.unit, checked=True)

@@ -3,8 +3,8 @@
 The kernels are so small that the device waits for the host. Nothing is prepared outside the clock:
 ours classifies its arguments, specializes and finds its plan at every call, as do torch and Triton;
 cuda.core and cuda.bindings are given what is fixed beforehand, and `driver`, a loop in C around the
-driver's call, is the floor of them all on the machine of the run. Every contender's result is
-checked before its first timed call.
+driver's call, is the floor of each row on the machine of the run: what is above it is a contender's
+own. Every contender's result is checked before its first timed call.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tilewright.abi.dtypes import float32, int64
 from tilewright.abi.signature import Constexpr, declared
 from tilewright.runtime import sources
 from tilewright.runtime.launch import loaded_kernel
+from tilewright.runtime.launcher import native
 from tilewright.runtime.memory import DeviceArray
 from tilewright.runtime.module import LoadedKernel
 
@@ -93,7 +94,21 @@ def _two_tensor_maps() -> Row:
 
     ours()
     error = _error(out, matrix)
-    timing = host_us({"ours": ours, "torch.eager": lambda: theirs_out.copy_(theirs_x)})
+    loop = driver_loop.looper(
+        _copy_function(),
+        copy_tiles.ABI.num_threads,
+        grid=grid,
+        parameters=[
+            driver_loop.tensor_map(each, tile=copy_tiles.TILE) for each in (theirs_x, theirs_out)
+        ],
+    )
+    loop(1)
+    if not torch.equal(theirs_out, theirs_x):
+        msg = "the driver's loop gave a wrong copy: its time would mean nothing"
+        raise RuntimeError(msg)
+    timing = host_us(
+        {"ours": ours, "torch.eager": lambda: theirs_out.copy_(theirs_x)}, loops={"driver": loop}
+    )
     return timing.row(
         f"two_tensor_maps/f32/{MATRIX}x{MATRIX}/-/eager",
         unit="us",
@@ -119,7 +134,12 @@ def _additions() -> tuple[dict[str, Contender], dict[str, Loop]]:
         print(f"without cuda.core, which is not installed: {error}")
     else:
         calls["cuda.core"] = cuda_core_vecadd.launcher(cubin, entry, threads, x, y, out)
-    loop = driver_loop.looper(loaded.function, threads, x, y, out)
+    loop = driver_loop.looper(
+        loaded.function,
+        threads,
+        grid=(*GRID, 1),
+        parameters=[driver_loop.word(value) for value in (*map(_address, (x, y, out)), N)],
+    )
     checked: dict[str, Contender] = {**calls, "driver": lambda: loop(1)}
     for name, call in checked.items():
         out.fill_(torch.nan)
@@ -128,6 +148,18 @@ def _additions() -> tuple[dict[str, Contender], dict[str, Loop]]:
             msg = f"{name} gave a wrong sum: its time would mean nothing"
             raise RuntimeError(msg)
     return calls, {"driver": loop}
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return int(tensor.data_ptr())
+
+
+def _copy_function() -> int:
+    """Return the driver's handle of a copy of the kernel that the tensor maps are for."""
+    _, _, function = native.load(
+        torch.cuda.current_device(), copy_tiles.CODE, copy_tiles.ABI.entry, 0
+    )
+    return function
 
 
 def _compiled() -> tuple[LoadedKernel, bytes]:

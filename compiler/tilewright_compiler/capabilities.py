@@ -7,11 +7,11 @@ notes).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from tilewright.abi.target import Target
 from tilewright.errors import UnsupportedTargetError
+from tilewright.lazy_dataclass import dataclass
 
 KIB = 1024
 

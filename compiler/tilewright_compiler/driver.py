@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tilewright.abi import keys
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.errors import ArgumentError, InternalCompilerError, TilewrightError
@@ -24,7 +23,6 @@ from tilewright_compiler.backend.worker import POOL
 from tilewright_compiler.capabilities import BASELINE, OWN_TEXTS, TARGETS
 from tilewright_compiler.options import DEFAULT, CompileOptions
 from tilewright_compiler.snapshots import STAGES, Snapshots
-from tilewright_compiler.toolchain import compiler_fingerprint, toolchain_id
 
 if TYPE_CHECKING:
     from tilewright_compiler.interpret.tile import Argument
@@ -89,8 +87,19 @@ def step_kernel(
 
 def build_key(source_key: str, target: Target | None, options: CompileOptions = DEFAULT) -> str:
     """Return the key of a blob that this compiler would make; with no target, of the PTX."""
+    from tilewright.abi import keys
+    from tilewright_compiler.toolchain import compiler_fingerprint, toolchain_id
+
     fingerprint = f"{compiler_fingerprint()} {options}"
     return keys.build_key(source_key, str(target or "ptx"), toolchain_id(), fingerprint)
+
+
+def why_common_schedule(kernel: Kernel, signature: KernelSignature, target: Target) -> str | None:
+    """Return why a kernel gets the common schedule on a target; None if it gets that target's."""
+    from tilewright_compiler.pipeline import why_common
+
+    with _border(kernel, signature):
+        return why_common(kernel, signature, target)
 
 
 def show(

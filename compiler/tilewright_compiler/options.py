@@ -5,7 +5,7 @@ There are few on purpose: what a kernel needs is decided by its signature, not b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tilewright.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from tilewright.abi.arguments import LaunchAbi, launch_abi
@@ -22,6 +22,7 @@ from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.errors import UnsupportedTargetError
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.alias import written_arguments
 from tilewright_compiler.analysis.tensor_maps import added_parameters, launch_condition
 from tilewright_compiler.backend.cubin import check_cubin
@@ -36,7 +37,7 @@ from tilewright_compiler.ir.stages import Cubin, Ptx
 from tilewright_compiler.ir.verifier import verify
 from tilewright_compiler.options import DEFAULT, CompileOptions
 from tilewright_compiler.passes import optimize
-from tilewright_compiler.schedule.hopper import schedule_hopper
+from tilewright_compiler.schedule.hopper import schedule_hopper, why_not
 from tilewright_compiler.schedule.plan import schedule_module
 from tilewright_compiler.snapshots import Phase, Snapshots
 from tilewright_compiler.toolchain import emitter_fingerprint, ptxas_id
@@ -135,6 +136,13 @@ def schedule_signature(
     assert scheduled is not None, "the common schedule takes every kernel"
     _record(scheduled, snapshots)
     return scheduled
+
+
+def why_common(kernel: Kernel, signature: KernelSignature, target: Target) -> str | None:
+    """Return why a kernel gets the common schedule on a target; None if it gets that target's."""
+    if target not in OWN_TEXTS:
+        return f"there is no schedule for {target} alone"
+    return why_not(_optimized(kernel, signature, Snapshots()))
 
 
 def _optimized(kernel: Kernel, signature: KernelSignature, snapshots: Snapshots) -> Module:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from tilewright.lazy_dataclass import dataclass
 
 STAGES = ("source", "tile", "optimized", "scheduled", "mlir", "ptx", "sass", "resources")
 

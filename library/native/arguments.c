@@ -1,7 +1,8 @@
 // Turns Python launch arguments into slots: an address or the bits of a scalar, with its dtype.
 //
 // What kind of object an argument is depends on its type alone, so each type is classified once (by Python,
-// which may ask NumPy and a loaded torch) and remembered here.
+// which may ask NumPy and a loaded torch) and remembered here. A type with DLPack's C exchange API, as torch's
+// since 2.10, is read through it; where that gives no array that a kernel takes, the type's older way says why.
 #include "launcher.h"
 
 #include "dlpack.h"
@@ -27,6 +28,7 @@ enum { TYPE_SLOTS = 256 };
 typedef struct {
     PyObject *type;
     int kind, code;
+    const ExchangeApi *api;
 } TypeEntry;
 
 static TypeEntry types[TYPE_SLOTS];
@@ -89,34 +91,39 @@ PyObject *tw_set_classifier(PyObject *Py_UNUSED(module), PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-static int classify_type(PyObject *value, int *kind, int *code)
+static int ask_classifier(TypeEntry *entry, PyObject *value, PyObject *type)
+{
+    TypeEntry found = {.kind = KIND_BUFFER};
+    if (!PyObject_TypeCheck(value, tw_buffer_type)) {
+        if (classifier == NULL) {
+            PyErr_SetString(PyExc_RuntimeError, "set_classifier() was not called");
+            return -1;
+        }
+        PyObject *answer = PyObject_CallFunctionObjArgs(classifier, type, NULL);
+        int parsed = answer == NULL ? 0 : PyArg_ParseTuple(answer, "ii", &found.kind, &found.code);
+        Py_XDECREF(answer);
+        if (!parsed) {
+            return -1;
+        }
+        if (found.kind == KIND_TORCH || found.kind == KIND_CUDA_ARRAY || found.kind == KIND_DLPACK ||
+            found.kind == KIND_OTHER) {
+            found.api = tw_exchange_api(type);
+        }
+    }
+    // The type is held, so its address cannot come to mean another type.
+    replace(&entry->type, type);
+    entry->kind = found.kind;
+    entry->code = found.code;
+    entry->api = found.api;
+    return 0;
+}
+
+// The entry of a value's type, valid until Python code runs; NULL with an error.
+static inline const TypeEntry *type_entry(PyObject *value)
 {
     PyObject *type = (PyObject *)Py_TYPE(value);
     TypeEntry *entry = &types[((uintptr_t)type >> 5) % TYPE_SLOTS];
-    if (entry->type != type) {
-        if (PyObject_TypeCheck(value, tw_buffer_type)) {
-            *kind = KIND_BUFFER;
-            *code = 0;
-        } else {
-            if (classifier == NULL) {
-                PyErr_SetString(PyExc_RuntimeError, "set_classifier() was not called");
-                return -1;
-            }
-            PyObject *answer = PyObject_CallFunctionObjArgs(classifier, type, NULL);
-            int parsed = answer == NULL ? 0 : PyArg_ParseTuple(answer, "ii", kind, code);
-            Py_XDECREF(answer);
-            if (!parsed) {
-                return -1;
-            }
-        }
-        // The type is held, so its address cannot come to mean another type.
-        replace(&entry->type, type);
-        entry->kind = *kind;
-        entry->code = *code;
-    }
-    *kind = entry->kind;
-    *code = entry->code;
-    return 0;
+    return entry->type == type || ask_classifier(entry, value, type) == 0 ? entry : NULL;
 }
 
 static int bad_argument(const Call *call, int index, const char *format, ...)
@@ -273,6 +280,44 @@ static int foreign_stream(Call *call, int index, CUstream stream)
     return 0;
 }
 
+// The launch goes to a library's current stream or waits for it. Torch's comes first.
+static int stream_source(Call *call, int index, const ExchangeApi *api, int is_torch)
+{
+    for (int i = 0; i < call->source_count; i++) {
+        if (call->sources[i] == api) {
+            return 0;
+        }
+    }
+    if (call->source_count == MAX_STREAM_SOURCES) {
+        return bad_argument(call, index, "is of a %dth library in one launch", MAX_STREAM_SOURCES + 1);
+    }
+    int place = is_torch ? 0 : call->source_count;
+    memmove(&call->sources[place + 1], &call->sources[place],
+            (size_t)(call->source_count - place) * sizeof call->sources[0]);
+    call->sources[place] = api;
+    call->source_count++;
+    return 0;
+}
+
+enum { NOT_READ = 1 };
+
+static int classify_by_exchange(Call *call, int index, PyObject *value, const TypeEntry *entry)
+{
+    const ExchangeApi *api = entry->api;
+    int is_torch = entry->kind == KIND_TORCH;
+    DLTensor tensor;
+    if (api->read(value, &tensor) != 0) {
+        PyErr_Clear();
+        return NOT_READ;
+    }
+    int code = tw_dlpack_code(&tensor);
+    if (code < 0 || (tensor.device.type != DL_CUDA && tensor.device.type != DL_CUDA_MANAGED)) {
+        return NOT_READ;
+    }
+    pointer_slot(call, index, (CUdeviceptr)(uintptr_t)tensor.data + tensor.byte_offset, code);
+    return stream_source(call, index, api, is_torch) < 0 ? -1 : on_device(call, index, tensor.device.id);
+}
+
 static int classify_torch(Call *call, int index, PyObject *value)
 {
     PyObject *dtype = PyObject_GetAttr(value, name_dtype);
@@ -316,7 +361,7 @@ static int classify_torch(Call *call, int index, PyObject *value)
         return -1;
     }
     pointer_slot(call, index, address, (int)code);
-    return on_device(call, index, (int)device);
+    return stream_source(call, index, NULL, 1) < 0 ? -1 : on_device(call, index, (int)device);
 }
 
 static int device_of_address(Call *call, int index, CUdeviceptr address)
@@ -430,6 +475,7 @@ static int classify_dlpack(Call *call, int index, PyObject *value)
     // The memory itself is asked for in tw_finish_arguments, when the stream of the launch is known.
     pointer_slot(call, index, 0, CODE_U8);
     call->slots[index].kind = 0;
+    call->has_dlpack = 1;
     return on_device(call, index, device);
 }
 
@@ -482,9 +528,16 @@ int tw_classify(Call *call, int index, PyObject *value)
     if (PyBool_Check(value)) {
         return classify_scalar(call, index, value, CODE_I1);
     }
-    int kind, code;
-    if (classify_type(value, &kind, &code) < 0) {
+    const TypeEntry *entry = type_entry(value);
+    if (entry == NULL) {
         return -1;
+    }
+    int code = entry->code, kind = entry->kind;
+    if (entry->api != NULL) {
+        int status = classify_by_exchange(call, index, value, entry);
+        if (status != NOT_READ) {
+            return status;
+        }
     }
     switch (kind) {
     case KIND_BUFFER: {
@@ -532,24 +585,24 @@ static int is_plain(PyObject *value)
 // Python. What stays (a dtype, or something Python will refuse) is compared by identity.
 int tw_classify_constexpr(Call *call, int index, PyObject *value)
 {
-    int kind, code;
     call->slots[index] = (Slot){.kind = SLOT_CONSTEXPR, .value = value};
     if (is_plain(value)) {
         return 0;
     }
-    if (classify_type(value, &kind, &code) < 0) {
+    const TypeEntry *entry = type_entry(value);
+    if (entry == NULL) {
         return -1;
     }
     PyObject *plain;
-    if (kind == KIND_CONSTEXPR) {
+    if (entry->kind == KIND_CONSTEXPR) {
         plain = PyObject_GetAttr(value, name_value);
-    } else if (kind != KIND_SCALAR) {
+    } else if (entry->kind != KIND_SCALAR) {
         return 0;
-    } else if (code == CODE_I1) {
+    } else if (entry->code == CODE_I1) {
         int truth = PyObject_IsTrue(value);
         plain = truth < 0 ? NULL : PyBool_FromLong(truth);
     } else {
-        plain = code >= CODE_F16 ? PyNumber_Float(value) : PyNumber_Index(value);
+        plain = entry->code >= CODE_F16 ? PyNumber_Float(value) : PyNumber_Index(value);
     }
     if (plain == NULL) {
         return -1;
@@ -559,36 +612,42 @@ int tw_classify_constexpr(Call *call, int index, PyObject *value)
     return 0;
 }
 
-int tw_finish_arguments(Call *call)
+static int current_stream(const ExchangeApi *api, int device, CUstream *stream)
 {
-    int has_torch = 0, has_dlpack = 0, kind, code;
-    for (int i = 0; i < call->count; i++) {
-        Slot *slot = &call->slots[i];
-        if (slot->kind == SLOT_POINTER && slot->buffer == NULL) {
-            if (classify_type(slot->value, &kind, &code) < 0) {
-                return -1;
+    if (api != NULL) {
+        void *handle = NULL;
+        if (api->current_stream(DL_CUDA, device, &handle) != 0) {
+            if (!PyErr_Occurred()) {
+                PyErr_SetString(tw_argument_error, "the library of an argument did not tell its current stream");
             }
-            has_torch |= kind == KIND_TORCH;
-        }
-        has_dlpack |= slot->kind == 0;
-    }
-    if (has_torch) {
-        PyObject *index = PyLong_FromLong(call->device);
-        PyObject *answer = index == NULL ? NULL : PyObject_CallFunctionObjArgs(torch_stream, index, NULL);
-        Py_XDECREF(index);
-        CUstream current = NULL;
-        if (answer == NULL || tw_parse_stream(answer, &current) < 0) {
-            Py_XDECREF(answer);
             return -1;
         }
-        Py_DECREF(answer);
-        if (!call->has_stream) {
+        // 1 is the legacy stream by its other name.
+        *stream = (uintptr_t)handle == 1 ? NULL : (CUstream)handle;
+        return 0;
+    }
+    PyObject *index = PyLong_FromLong(device);
+    PyObject *answer = index == NULL ? NULL : PyObject_CallFunctionObjArgs(torch_stream, index, NULL);
+    Py_XDECREF(index);
+    int status = answer == NULL ? -1 : tw_parse_stream(answer, stream);
+    Py_XDECREF(answer);
+    return status;
+}
+
+int tw_finish_arguments(Call *call)
+{
+    for (int i = 0; i < call->source_count; i++) {
+        CUstream current = NULL;
+        if (current_stream(call->sources[i], call->device, &current) < 0) {
+            return -1;
+        }
+        if (i == 0 && !call->has_stream) {
             call->stream = current;
         } else if (foreign_stream(call, 0, current) < 0) {
             return -1;
         }
     }
-    for (int i = 0; has_dlpack && i < call->count; i++) {
+    for (int i = 0; call->has_dlpack && i < call->count; i++) {
         if (call->slots[i].kind == 0 && borrow_dlpack(call, i) < 0) {
             return -1;
         }

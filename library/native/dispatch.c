@@ -1,7 +1,8 @@
 // `Dispatcher`: from `kernel[grid](...)` to a bound plan, without Python on a hit.
 //
-// What `kernel[grid]` gives is a built-in function of (dispatcher, grid): the interpreter calls those with the
-// arguments where they lie, where a type with a call slot would be handed a tuple and a dict made for it.
+// What `kernel[grid]` gives is a built-in function over a `Launch`, which is a dispatcher and a grid: the
+// interpreter calls those with the arguments where they lie, where a type with a call slot would be handed a tuple
+// and a dict made for it. The last one over a grid of plain ints is kept, since most launches ask for it again.
 //
 // A launch is looked up by what its binary depends on: device, dtype of every argument, values of the
 // constexprs, launch options, and the one bit that says whether the fast specialization is allowed. That bit
@@ -24,10 +25,21 @@ typedef struct {
     PyObject *name, *names, *defaults, *missing, *resolve, *interpret;
     int count;
     unsigned char is_constexpr[MAX_PARAMETERS], divisible[MAX_PARAMETERS], unit[MAX_PARAMETERS];
+    PyObject *known_names[MAX_PARAMETERS];  // borrowed from `names`
     Entry **table;
+    Entry *latest;  // of the last launch, in the table; NULL where none is
     int capacity, used;
     uint64_t misses;
+    PyObject *latest_grid, *latest_function;  // what the last grid of plain ints gave, or NULL
 } Dispatcher;
+
+typedef struct {
+    PyObject_HEAD
+    Dispatcher *dispatcher;
+    PyObject *grid;
+    int is_plain;  // the grid is made of ints, which cannot change: `extents` are theirs
+    uint64_t extents[3];
+} Launch;
 
 typedef struct {
     PyObject *const *positional;
@@ -40,7 +52,7 @@ typedef struct {
     PyObject *values[MAX_PARAMETERS];  // borrowed
 } Bound;
 
-static PyTypeObject *dispatcher_type = NULL;
+static PyTypeObject *dispatcher_type = NULL, *launch_type = NULL;
 static PyObject *name_num_warps, *name_num_stages, *name_stream;
 
 // ---- the cache
@@ -50,6 +62,7 @@ static void clear_entries(Dispatcher *self)
     Entry **table = self->table;
     int capacity = self->capacity;
     self->table = NULL;
+    self->latest = NULL;
     self->capacity = self->used = 0;
     for (int i = 0; i < capacity; i++) {
         if (table[i] != NULL) {
@@ -109,11 +122,10 @@ static uint64_t hash_call(const Dispatcher *self, const Call *call, const Bound 
     return hash;
 }
 
-static int matches(const Dispatcher *self, const Entry *entry, const Call *call, const Bound *bound, int is_fast,
-                   uint64_t hash)
+static int matches(const Dispatcher *self, const Entry *entry, const Call *call, const Bound *bound, int is_fast)
 {
-    if (entry->hash != hash || entry->is_fast != is_fast || entry->device != call->device ||
-        entry->num_warps != bound->num_warps || entry->num_stages != bound->num_stages) {
+    if (entry->is_fast != is_fast || entry->device != call->device || entry->num_warps != bound->num_warps ||
+        entry->num_stages != bound->num_stages) {
         return 0;
     }
     for (int i = 0; i < self->count; i++) {
@@ -131,14 +143,15 @@ static int matches(const Dispatcher *self, const Entry *entry, const Call *call,
 }
 
 // A new reference, or NULL when there is none.
-static Plan *find(const Dispatcher *self, const Call *call, const Bound *bound, int is_fast, uint64_t hash)
+static Plan *find(Dispatcher *self, const Call *call, const Bound *bound, int is_fast, uint64_t hash)
 {
     for (int probe = 0; probe < self->capacity; probe++) {
-        const Entry *entry = self->table[(hash + (uint64_t)probe) & (uint64_t)(self->capacity - 1)];
+        Entry *entry = self->table[(hash + (uint64_t)probe) & (uint64_t)(self->capacity - 1)];
         if (entry == NULL) {
             return NULL;
         }
-        if (matches(self, entry, call, bound, is_fast, hash)) {
+        if (entry->hash == hash && matches(self, entry, call, bound, is_fast)) {
+            self->latest = entry;
             return (Plan *)Py_NewRef((PyObject *)entry->plan);
         }
     }
@@ -247,7 +260,7 @@ static int bind_keyword(const Dispatcher *self, PyObject *name, PyObject *value,
     // Names are interned on both sides, so identity nearly always settles it.
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < self->count; i++) {
-            PyObject *known = PyTuple_GetItem(self->names, i);
+            PyObject *known = self->known_names[i];
             if (known == name || (pass == 1 && PyUnicode_Compare(known, name) == 0)) {
                 if (bound->values[i] != NULL) {
                     PyErr_Format(tw_argument_error, "%U: argument %R was given twice", self->name, name);
@@ -283,7 +296,7 @@ static int bind(const Dispatcher *self, const Given *given, Bound *bound, Call *
     bound->num_warps = DEFAULT_NUM_WARPS;
     bound->num_stages = DEFAULT_NUM_STAGES;
     for (int i = 0; i < self->count; i++) {
-        bound->values[i] = i < given->count ? given->positional[i] : NULL;
+        bound->values[i] = i < (int)given->count ? given->positional[i] : NULL;
     }
     Py_ssize_t keywords = given->names == NULL ? 0 : PyTuple_Size(given->names);
     for (Py_ssize_t i = 0; i < keywords; i++) {
@@ -356,8 +369,14 @@ static PyObject *values_by_name(const Dispatcher *self, const Bound *bound)
     return values;
 }
 
-static int parse_grid(const Dispatcher *self, PyObject *object, const Bound *bound, uint64_t grid[3])
+static int parse_grid(const Launch *launch, const Bound *bound, uint64_t grid[3])
 {
+    const Dispatcher *self = launch->dispatcher;
+    PyObject *object = launch->grid;
+    if (launch->is_plain) {
+        memcpy(grid, launch->extents, sizeof launch->extents);
+        return 0;
+    }
     if (PyLong_Check(object) || PyTuple_Check(object) || !PyCallable_Check(object)) {
         return parse_plain_grid(self, object, grid);
     }
@@ -437,10 +456,15 @@ static int launch_on_device(Dispatcher *self, Call *call, const Bound *bound, co
         return -1;
     }
     int is_fast = allows_fast(self, call);
-    uint64_t hash = hash_call(self, call, bound, is_fast);
-    Plan *plan = find(self, call, bound, is_fast, hash);
-    if (plan == NULL) {
-        plan = resolve_miss(self, call, bound, is_fast, hash);
+    Plan *plan;
+    if (self->latest != NULL && matches(self, self->latest, call, bound, is_fast)) {
+        plan = (Plan *)Py_NewRef((PyObject *)self->latest->plan);
+    } else {
+        uint64_t hash = hash_call(self, call, bound, is_fast);
+        plan = find(self, call, bound, is_fast, hash);
+        if (plan == NULL) {
+            plan = resolve_miss(self, call, bound, is_fast, hash);
+        }
         if (plan == NULL) {
             return -1;
         }
@@ -450,8 +474,9 @@ static int launch_on_device(Dispatcher *self, Call *call, const Bound *bound, co
     return status;
 }
 
-static int run(Dispatcher *self, PyObject *grid_object, const Given *given, Call *call)
+static int run(const Launch *launch, const Given *given, Call *call)
 {
+    Dispatcher *self = launch->dispatcher;
     Bound bound;
     uint64_t grid[3];
     if (bind(self, given, &bound, call) < 0) {
@@ -470,7 +495,7 @@ static int run(Dispatcher *self, PyObject *grid_object, const Given *given, Call
                      call->device);
         return -1;
     }
-    if (parse_grid(self, grid_object, &bound, grid) < 0) {
+    if (parse_grid(launch, &bound, grid) < 0) {
         return -1;
     }
     if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) {
@@ -479,10 +504,11 @@ static int run(Dispatcher *self, PyObject *grid_object, const Given *given, Call
     return call->host_from >= 0 ? interpret(self, &bound, grid) : launch_on_device(self, call, &bound, grid);
 }
 
-// launch(*arguments, **keywords) of a pair (dispatcher, grid)
-static PyObject *launch(PyObject *pair, PyObject *const *arguments, Py_ssize_t count, PyObject *names)
+// launch(*arguments, **keywords) of a `Launch`
+static PyObject *launch(PyObject *object, PyObject *const *arguments, Py_ssize_t count, PyObject *names)
 {
-    Dispatcher *dispatcher = (Dispatcher *)PyTuple_GetItem(pair, 0);
+    const Launch *self = (Launch *)object;
+    const Dispatcher *dispatcher = self->dispatcher;
     Given given = {.positional = arguments, .count = count, .names = names};
     Call call;
     call.count = dispatcher->count;
@@ -490,10 +516,10 @@ static PyObject *launch(PyObject *pair, PyObject *const *arguments, Py_ssize_t c
     call.device_from = 0;
     call.has_stream = 0;
     call.stream = NULL;
-    call.foreign_count = call.held_count = 0;
+    call.foreign_count = call.held_count = call.source_count = call.has_dlpack = 0;
     call.names = dispatcher->names;
     call.kernel = dispatcher->name;
-    int status = run(dispatcher, PyTuple_GetItem(pair, 1), &given, &call);
+    int status = run(self, &given, &call);
     for (int i = 0; i < call.held_count; i++) {
         Py_DECREF(call.held[i]);
     }
@@ -560,6 +586,9 @@ static PyObject *dispatcher_new(PyTypeObject *type, PyObject *arguments, PyObjec
     self->resolve = Py_NewRef(resolve);
     self->interpret = Py_NewRef(interpreter);
     self->count = (int)count;
+    for (int i = 0; i < self->count; i++) {
+        self->known_names[i] = PyTuple_GetItem(interned, i);
+    }
     if (read_flags(constexprs, self->count, self->is_constexpr) < 0 ||
         read_flags(divisible, self->count, self->divisible) < 0 || read_flags(unit, self->count, self->unit) < 0) {
         Py_DECREF(self);
@@ -575,6 +604,8 @@ static int dispatcher_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->resolve);
     Py_VISIT(self->interpret);
     Py_VISIT(self->defaults);
+    Py_VISIT(self->latest_grid);
+    Py_VISIT(self->latest_function);
     for (int i = 0; i < self->capacity; i++) {
         if (self->table[i] != NULL) {
             Py_VISIT((PyObject *)self->table[i]->plan);
@@ -590,6 +621,8 @@ static int dispatcher_clear(PyObject *object)
 {
     Dispatcher *self = (Dispatcher *)object;
     clear_entries(self);
+    Py_CLEAR(self->latest_grid);
+    Py_CLEAR(self->latest_function);
     Py_CLEAR(self->resolve);
     Py_CLEAR(self->interpret);
     Py_CLEAR(self->defaults);
@@ -614,16 +647,77 @@ static PyMethodDef launch_definition = {
     "launch", (PyCFunction)(void (*)(void))launch, METH_FASTCALL | METH_KEYWORDS,
     "Launch the kernel with these arguments, and num_warps, num_stages and stream as keywords."};
 
+// Whether a grid is an int or a tuple of 1 to 3, none negative or too large for 64 bits, and then its extents.
+// Whatever else it is becomes an error, or an answer, when the launch reads it.
+static int read_plain_grid(PyObject *grid, uint64_t extents[3])
+{
+    int is_tuple = PyTuple_CheckExact(grid);
+    Py_ssize_t count = is_tuple ? PyTuple_Size(grid) : 1;
+    if (count < 1 || count > 3) {
+        return 0;
+    }
+    extents[0] = extents[1] = extents[2] = 1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *extent = is_tuple ? PyTuple_GetItem(grid, i) : grid;
+        int overflow = 0;
+        long long value = PyLong_CheckExact(extent) ? PyLong_AsLongLongAndOverflow(extent, &overflow) : -1;
+        if (value < 0 || overflow != 0) {
+            return 0;
+        }
+        extents[i] = (uint64_t)value;
+    }
+    return 1;
+}
+
+static PyObject *new_function(Dispatcher *self, PyObject *grid, int is_plain, const uint64_t extents[3])
+{
+    Launch *made = (Launch *)PyType_GenericAlloc(launch_type, 0);
+    if (made == NULL) {
+        return NULL;
+    }
+    made->dispatcher = (Dispatcher *)Py_NewRef((PyObject *)self);
+    made->grid = Py_NewRef(grid);
+    made->is_plain = is_plain;
+    memcpy(made->extents, extents, sizeof made->extents);
+    PyObject *function = PyCFunction_NewEx(&launch_definition, (PyObject *)made, NULL);
+    Py_DECREF((PyObject *)made);
+    return function;
+}
+
+// over(grid): what launches over that grid
+static PyObject *dispatcher_over(PyObject *object, PyObject *grid)
+{
+    Dispatcher *self = (Dispatcher *)object;
+    if (grid == self->latest_grid) {
+        return Py_NewRef(self->latest_function);
+    }
+    uint64_t extents[3];
+    int is_plain = read_plain_grid(grid, extents);
+    if (is_plain && self->latest_function != NULL) {
+        const Launch *latest = (Launch *)PyCFunction_GetSelf(self->latest_function);
+        if (memcmp(latest->extents, extents, sizeof extents) == 0) {
+            return Py_NewRef(self->latest_function);
+        }
+    }
+    PyObject *function = new_function(self, grid, is_plain, extents);
+    // Other grids are not kept: a function may hold arrays alive, and a list may change.
+    if (is_plain && function != NULL) {
+        PyObject *old_grid = self->latest_grid, *old_function = self->latest_function;
+        self->latest_grid = Py_NewRef(grid);
+        self->latest_function = Py_NewRef(function);
+        Py_XDECREF(old_grid);
+        Py_XDECREF(old_function);
+    }
+    return function;
+}
+
 static PyObject *dispatcher_call(PyObject *object, PyObject *arguments, PyObject *keywords)
 {
     if (keywords != NULL || PyTuple_Size(arguments) != 1) {
         PyErr_SetString(PyExc_TypeError, "a dispatcher is called with the grid");
         return NULL;
     }
-    PyObject *pair = PyTuple_Pack(2, object, PyTuple_GetItem(arguments, 0));
-    PyObject *result = pair == NULL ? NULL : PyCFunction_NewEx(&launch_definition, pair, NULL);
-    Py_XDECREF(pair);
-    return result;
+    return dispatcher_over(object, PyTuple_GetItem(arguments, 0));
 }
 
 static PyObject *dispatcher_forget(PyObject *object, PyObject *Py_UNUSED(ignored))
@@ -643,6 +737,7 @@ static PyObject *get_misses(PyObject *self, void *Py_UNUSED(closure))
 }
 
 static PyMethodDef dispatcher_methods[] = {
+    {"over", dispatcher_over, METH_O, "Return what launches over a grid, as a call of the dispatcher does."},
     {"forget", dispatcher_forget, METH_NOARGS, "Drop every bound plan; the next launches resolve again."},
     {NULL, NULL, 0, NULL},
 };
@@ -672,8 +767,48 @@ static PyType_Spec dispatcher_spec = {
     .slots = dispatcher_slots,
 };
 
+static int launch_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT((PyObject *)((Launch *)object)->dispatcher);
+    Py_VISIT(((Launch *)object)->grid);
+    return 0;
+}
+
+// A launch has no clear: cycles through it go through its dispatcher, which has one, and a function that is still
+// called after a collection needs both fields.
+static void launch_dealloc(PyObject *object)
+{
+    Launch *self = (Launch *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Py_XDECREF((PyObject *)self->dispatcher);
+    Py_XDECREF(self->grid);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static PyType_Slot launch_slots[] = {
+    {Py_tp_doc, "A dispatcher and a grid."},
+    {Py_tp_dealloc, launch_dealloc},
+    {Py_tp_traverse, launch_traverse},
+    {0, NULL},
+};
+
+static PyType_Spec launch_spec = {
+    .name = "tilewright.runtime._launcher.Launch",
+    .basicsize = sizeof(Launch),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = launch_slots,
+};
+
 int tw_dispatch_ready(PyObject *module)
 {
+    launch_type = (PyTypeObject *)PyType_FromSpec(&launch_spec);
+    if (launch_type == NULL) {
+        return -1;
+    }
     name_num_warps = PyUnicode_InternFromString("num_warps");
     name_num_stages = PyUnicode_InternFromString("num_stages");
     name_stream = PyUnicode_InternFromString("stream");

@@ -1,7 +1,29 @@
-// DLPack capsules, read and made. A launch only borrows one; `as_device_array` keeps one.
+// DLPack capsules, read and made. A launch only borrows one; `as_device_array` keeps one. And the door to the C
+// exchange API of other libraries' arrays.
 #include "launcher.h"
 
 #include "dlpack.h"
+
+const ExchangeApi *tw_exchange_api(PyObject *type)
+{
+    // The second name is what the first releases of the API used.
+    static const char *const names[] = {"__dlpack_c_exchange_api__", "__c_dlpack_exchange_api__"};
+    const ExchangeHeader *header = NULL;
+    for (int i = 0; i < 2 && header == NULL; i++) {
+        PyObject *capsule = PyObject_GetAttrString(type, names[i]);
+        // Before it was a capsule it was an integer, whose table no version guards.
+        if (capsule != NULL && PyCapsule_IsValid(capsule, "dlpack_exchange_api")) {
+            header = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+        }
+        Py_XDECREF(capsule);
+        PyErr_Clear();
+    }
+    while (header != NULL && header->major > 1) {
+        header = header->previous;
+    }
+    const ExchangeApi *api = (const ExchangeApi *)header;
+    return api != NULL && header->major == 1 && api->read != NULL && api->current_stream != NULL ? api : NULL;
+}
 
 int tw_dlpack_code(const DLTensor *tensor)
 {

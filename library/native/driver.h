@@ -104,6 +104,9 @@ enum {
     FUNCTION(FuncSetAttribute, "cuFuncSetAttribute", 1, (CUfunction, int, int)) \
     FUNCTION(OccupancyMaxActiveBlocks, "cuOccupancyMaxActiveBlocksPerMultiprocessor", 1, \
              (int *, CUfunction, int, size_t)) \
+    FUNCTION(LaunchKernel, "cuLaunchKernel", 1, \
+             (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, \
+              unsigned int, CUstream, void **, void **)) \
     FUNCTION(LaunchKernelEx, "cuLaunchKernelEx", 0, \
              (const CUlaunchConfig *, CUfunction, void **, void **)) \
     FUNCTION(TensorMapEncodeTiled, "cuTensorMapEncodeTiled", 0, \

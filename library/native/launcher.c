@@ -52,7 +52,7 @@ static PyModuleDef_Slot slots[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "tilewright.runtime._launcher",
-    .m_doc = "Arguments to cuLaunchKernelEx, in C.",
+    .m_doc = "Arguments to cuLaunchKernel, in C.",
     .m_size = 0,
     .m_methods = functions,
     .m_slots = slots,

@@ -9,7 +9,13 @@
 
 #include "driver.h"
 
-enum { MAX_PARAMETERS = 128, MAX_DEVICES = 64, MAX_FOREIGN_STREAMS = 16, MAX_PACKED_BYTES = 4096 };
+enum {
+    MAX_PARAMETERS = 128,
+    MAX_DEVICES = 64,
+    MAX_FOREIGN_STREAMS = 16,
+    MAX_STREAM_SOURCES = 8,
+    MAX_PACKED_BYTES = 4096,
+};
 
 // Positions in tilewright.abi.dtypes.ALL; `code_names` in arguments.c lists them.
 enum {
@@ -107,8 +113,13 @@ typedef struct {
     int host_from;          // slot of the first host array, or -1
     int has_stream;
     CUstream stream;
+    int has_dlpack;  // an argument whose memory is asked for when the stream is known
     int foreign_count;
     CUstream foreign[MAX_FOREIGN_STREAMS];
+    // Libraries whose current stream the launch goes to (the first) or waits for; NULL is a torch without
+    // DLPack's exchange API.
+    int source_count;
+    const struct ExchangeApi *sources[MAX_STREAM_SOURCES];
     int held_count;
     PyObject *held[MAX_PARAMETERS];  // owned: DLPack capsules, plain constexprs; dropped after the launch
     PyObject *names;                 // borrowed tuple
@@ -119,7 +130,7 @@ typedef struct {
 int tw_arguments_ready(void);
 int tw_classify(Call *call, int index, PyObject *value);
 int tw_classify_constexpr(Call *call, int index, PyObject *value);
-int tw_finish_arguments(Call *call);  // torch's stream, DLPack borrowing
+int tw_finish_arguments(Call *call);  // the exporters' current streams, DLPack borrowing
 int tw_parse_stream(PyObject *object, CUstream *stream);
 PyObject *tw_set_classifier(PyObject *module, PyObject *arguments);
 PyObject *tw_scalar_bits(PyObject *module, PyObject *arguments);

@@ -41,7 +41,8 @@ struct Plan {
     int parameter_count, packed_bytes, workspace_count, has_predicate;
     Parameter *parameters;
     Expression predicate;
-    unsigned char writes[MAX_PARAMETERS];
+    int written_count;
+    unsigned char written[MAX_PARAMETERS];  // arguments
     PyObject *name, *predicate_text;
     PyObject *keep_alive;  // the loaded code
     PyObject *otherwise;   // callable(is_capturing) -> the plan where the predicate does not hold, or None
@@ -269,12 +270,12 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     }
     for (Py_ssize_t i = 0; i < PyTuple_Size(writes); i++) {
         long index = PyLong_AsLong(PyTuple_GetItem(writes, i));
-        if (index < 0 || index >= MAX_PARAMETERS) {
+        if (index < 0 || index >= MAX_PARAMETERS || self->written_count == MAX_PARAMETERS) {
             PyErr_SetString(PyExc_ValueError, "malformed list of written arguments");
             Py_DECREF(self);
             return NULL;
         }
-        self->writes[index] = 1;
+        self->written[self->written_count++] = (unsigned char)index;
     }
     if (self->workspace_count > MAX_WORKSPACES || parse_expression(predicate, &self->predicate) < 0) {
         if (!PyErr_Occurred()) {
@@ -424,6 +425,16 @@ static int pack_workspace(const Plan *plan, const Parameter *parameter, const Ca
     return 0;
 }
 
+// The low bytes of a word; sizes of a constant number of bytes, unlike others, need no call.
+static inline void store(unsigned char *place, uint64_t bits, int size)
+{
+    switch (size) {
+    case 8: memcpy(place, &bits, 8); break;
+    case 4: memcpy(place, &bits, 4); break;
+    default: memcpy(place, &bits, (size_t)size); break;
+    }
+}
+
 static int pack(const Plan *plan, const Call *call, const uint64_t grid[3], DeviceState *device, int capturing,
                 Workspaces *workspaces, unsigned char *packed)
 {
@@ -433,10 +444,10 @@ static int pack(const Plan *plan, const Call *call, const uint64_t grid[3], Devi
         switch (parameter->kind) {
         case PARAMETER_POINTER:
         case PARAMETER_SCALAR:
-            memcpy(place, &call->slots[parameter->index].bits, (size_t)parameter->size);
+            store(place, call->slots[parameter->index].bits, parameter->size);
             break;
         case PARAMETER_GRID:
-            memcpy(place, &grid[parameter->index], (size_t)parameter->size);
+            store(place, grid[parameter->index], parameter->size);
             break;
         case PARAMETER_TENSOR_MAP:
             if (pack_tensor_map(plan, parameter, call, grid, place) < 0) {
@@ -513,10 +524,11 @@ static Plan *suited(Plan *plan, const Call *call, const uint64_t grid[3])
 
 static int check_writes(const Plan *plan, const Call *call)
 {
-    for (int i = 0; i < call->count; i++) {
-        if (plan->writes[i] && call->slots[i].read_only) {
+    for (int i = 0; i < plan->written_count; i++) {
+        int index = plan->written[i];
+        if (index < call->count && call->slots[index].read_only) {
             PyErr_Format(tw_argument_error, "%U: argument %R is read-only, and the kernel writes to it", plan->name,
-                         PyTuple_GetItem(call->names, i));
+                         PyTuple_GetItem(call->names, index));
             return -1;
         }
     }
@@ -540,24 +552,43 @@ static int order_foreign(const Call *call, DeviceState *device, int capturing, i
     return 0;
 }
 
-static int launch_in_context(Plan *plan, Call *call, const uint64_t grid[3], DeviceState *device)
+static int call_driver(const Plan *plan, CUlaunchConfig *config, void **parameters)
 {
-    CUlaunchConfig config = {.block_x = plan->threads, .block_y = 1, .block_z = 1,
-                             .shared_bytes = plan->shared_bytes, .stream = call->stream};
-    CUlaunchAttribute attribute;
-    _Alignas(128) unsigned char packed[MAX_PACKED_BYTES];
-    Workspaces workspaces = {.count = 0};
-    if (physical_grid(plan, grid, &config) < 0) {
+    if (plan->cluster[0] * plan->cluster[1] * plan->cluster[2] == 1) {
+        return tw_check(cu.LaunchKernel(plan->function, config->grid_x, config->grid_y, config->grid_z,
+                                        config->block_x, 1, 1, config->shared_bytes, config->stream, parameters, NULL),
+                        "cuLaunchKernel");
+    }
+    if (cu.LaunchKernelEx == NULL) {
+        PyErr_SetString(tw_launch_error, "the CUDA driver has no cuLaunchKernelEx; r525 or newer is needed");
         return -1;
     }
-    if (plan->cluster[0] * plan->cluster[1] * plan->cluster[2] > 1) {
-        memset(&attribute, 0, sizeof attribute);
-        attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-        attribute.value.cluster.x = plan->cluster[0];
-        attribute.value.cluster.y = plan->cluster[1];
-        attribute.value.cluster.z = plan->cluster[2];
-        config.attributes = &attribute;
-        config.attribute_count = 1;
+    CUlaunchAttribute attribute;
+    memset(&attribute, 0, sizeof attribute);
+    attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attribute.value.cluster.x = plan->cluster[0];
+    attribute.value.cluster.y = plan->cluster[1];
+    attribute.value.cluster.z = plan->cluster[2];
+    config->attributes = &attribute;
+    config->attribute_count = 1;
+    return tw_check(cu.LaunchKernelEx(config, plan->function, parameters, NULL), "cuLaunchKernelEx");
+}
+
+static int launch_in_context(Plan *plan, Call *call, const uint64_t grid[3], DeviceState *device)
+{
+    // Field by field: clearing a whole struct costs more than all that a launch writes.
+    CUlaunchConfig config;
+    config.block_x = plan->threads;
+    config.block_y = config.block_z = 1;
+    config.shared_bytes = plan->shared_bytes;
+    config.stream = call->stream;
+    config.attributes = NULL;
+    config.attribute_count = 0;
+    _Alignas(128) unsigned char packed[MAX_PACKED_BYTES];
+    Workspaces workspaces;
+    workspaces.count = 0;
+    if (physical_grid(plan, grid, &config) < 0) {
+        return -1;
     }
     int has_foreign = call->foreign_count > 1 || (call->foreign_count == 1 && call->foreign[0] != call->stream);
     int capturing = (has_foreign || plan->workspace_count > 0) && tw_is_capturing(call->stream);
@@ -577,7 +608,7 @@ static int launch_in_context(Plan *plan, Call *call, const uint64_t grid[3], Dev
         }
         parameters[count] = packed + plan->packed_bytes;
         parameters[count + 1] = NULL;
-        status = tw_check(cu.LaunchKernelEx(&config, plan->function, parameters, NULL), "cuLaunchKernelEx");
+        status = call_driver(plan, &config, parameters);
     }
     if (status == 0 && has_foreign) {
         status = order_foreign(call, device, capturing, 0);
@@ -603,19 +634,16 @@ int tw_plan_launch(Plan *plan, Call *call, const uint64_t grid[3])
     if (device == NULL) {
         return -1;
     }
-    if (cu.LaunchKernelEx == NULL) {
-        PyErr_SetString(tw_launch_error, "the CUDA driver has no cuLaunchKernelEx; r525 or newer is needed");
-        return -1;
-    }
     if (tw_enter(device, &pushed) < 0) {
         return -1;
     }
     int status = launch_in_context(plan, call, grid, device);
     tw_leave(pushed);
     if (status == 0) {
-        for (int i = 0; i < call->count; i++) {
-            if (plan->writes[i] && call->slots[i].buffer != NULL) {
-                call->slots[i].buffer->storage->version++;
+        for (int i = 0; i < plan->written_count; i++) {
+            int index = plan->written[i];
+            if (index < call->count && call->slots[index].buffer != NULL) {
+                call->slots[index].buffer->storage->version++;
             }
         }
     }

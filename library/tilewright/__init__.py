@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.launch import resolved
     from tilewright.runtime.memory import DeviceArray, as_device_array, empty, from_numpy, zeros
     from tilewright.runtime.preload import preload
+    from tilewright.runtime.store import add_bundle
     from tilewright.runtime.stream import Stream, synchronize
     from tilewright.tensor.attention import attention
     from tilewright.tensor.convolution import convolution
@@ -31,6 +32,7 @@ __all__ = [
     "DeviceArray",
     "Stream",
     "add",
+    "add_bundle",
     "as_device_array",
     "attention",
     "convolution",
@@ -58,6 +60,7 @@ _HOMES = {
     "DeviceArray": "tilewright.runtime.memory",
     "Stream": "tilewright.runtime.stream",
     "add": "tilewright.tensor.elementwise",
+    "add_bundle": "tilewright.runtime.store",
     "as_device_array": "tilewright.runtime.memory",
     "attention": "tilewright.tensor.attention",
     "convolution": "tilewright.tensor.convolution",

@@ -30,8 +30,9 @@
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass
 from typing import ClassVar
+
+from tilewright.lazy_dataclass import dataclass
 
 __all__ = [
     "ArgumentError",

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import SettingsError
+from tilewright.lazy_dataclass import dataclass
 
 TRACES = ("launch", "resolve")
 
@@ -48,6 +49,10 @@ def _directory(name: str, text: str) -> Path:
         msg = f"{name}={text!r} is relative; give an absolute path, so that it means one folder"
         raise SettingsError(msg)
     return path
+
+
+def _directories(name: str, text: str) -> tuple[Path, ...]:
+    return tuple(_directory(name, part) for part in text.split(os.pathsep) if part)
 
 
 def _cache(name: str, text: str) -> Path | None:
@@ -98,6 +103,15 @@ class Settings:
             meaning="a folder with a manifest and packs, used instead of the installed bundle",
         )
     )
+    extra_bundles: tuple[Path, ...] = field(
+        metadata=_declaration(
+            _directories,
+            default="",
+            allowed="absolute paths separated by a colon",
+            meaning="more folders with a manifest and packs, asked in this order before the "
+            "installed bundle",
+        )
+    )
     trace: frozenset[str] = field(
         metadata=_declaration(
             _traces,
@@ -141,7 +155,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     values: dict[str, Any] = {}
     for name, declaration in _declarations().items():
         text = environment.get(variable(name), "").strip() or declaration["default"]
-        values[name] = declaration["read"](variable(name), text) if text else None
+        empty = () if declaration["read"] is _directories else None
+        values[name] = declaration["read"](variable(name), text) if text else empty
     off = environment.get("TILEWRIGHT_CACHE_DIR", "").strip() == "off"
     candidates = () if off else _cache_candidates(values["cache_dir"], environment)
     force_ptx = environment.get("CUDA_FORCE_PTX_JIT", "").strip() not in ("", "0")
@@ -156,9 +171,11 @@ def spelled(values: Settings) -> dict[str, str]:
     return found | {"CUDA_FORCE_PTX_JIT": "1" if values.force_ptx else "unset"}
 
 
-def _spell(value: bool | Path | frozenset[str] | None) -> str:
+def _spell(value: bool | Path | frozenset[str] | tuple[Path, ...] | None) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, tuple):
+        return os.pathsep.join(map(str, value)) or "unset"
     if isinstance(value, frozenset):
         return ",".join(sorted(value)) or "off"
     return "unset" if value is None else str(value)

@@ -12,18 +12,20 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.abi.arguments import LaunchAbi
+from tilewright.abi.keys import source_key
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
-from tilewright.errors import TilewrightError
+from tilewright.errors import ReleaseError, TilewrightError
+from tilewright.language.kernel import Kernel
 from tilewright_compiler.driver import build_key, compile_kernel
 from tilewright_compiler.ir.stages import Cubin
 from tilewright_compiler.pipeline import CompiledKernel
 from tilewright_release.signatures import load_kernel
-from tilewright_release.stage_cache import StageCache
+from tilewright_release.stage_cache import StageCache, default_cache
 
 _RECORD_SCHEMA = "2"
 
@@ -70,6 +72,7 @@ def build_entry(task: BuildTask) -> BuildReport:
     start = time.perf_counter()
     try:
         kernel = load_kernel(task.reference, root=task.root)
+        _require_same_kernel(task, kernel)
         compiled = compile_kernel(kernel, task.signature, task.targets, store=stages)
     except TilewrightError as error:
         # Text, because exceptions with more than one argument do not survive the way back.
@@ -85,6 +88,45 @@ def build_entry(task: BuildTask) -> BuildReport:
     return BuildReport(task.source_key, entry.seconds, stages.stored)
 
 
+def build_elsewhere(task: BuildTask) -> tuple[BuildReport, bytes]:
+    """Build one entry on a machine that shares no cache with the one that asks.
+
+    Returns its record too, empty when it did not compile. The record carries the key that this
+    machine's compiler gives it, so that `keep_record` tells when the two have different compilers.
+    """
+    own = replace(task, cache=default_cache())
+    report = build_entry(own)
+    if report.error:
+        return report, b""
+    record = StageCache(own.cache, "entries").get(_record_key(own))
+    assert record is not None, "an entry that was just built"
+    return report, _record_key(own).encode() + record
+
+
+def keep_record(task: BuildTask, record: bytes) -> None:
+    """Put what `build_elsewhere` returned into this machine's cache.
+
+    Raises ReleaseError if another compiler made it.
+    """
+    key = _record_key(task).encode()
+    if not record.startswith(key):
+        msg = (
+            f"a worker built {task.reference} with another compiler or other tools than those "
+            "here; install the same tilewright on every worker"
+        )
+        raise ReleaseError(msg)
+    StageCache(task.cache, "entries").put(key.decode(), record[len(key) :])
+
+
+def copy_entry(task: BuildTask, *, source: Path, destination: Path) -> bool:
+    """Copy an entry's record from one cache folder to another; whether it was there."""
+    record = StageCache(source, "entries").get(_record_key(task))
+    if record is None:
+        return False
+    StageCache(destination, "entries").put(_record_key(task), record)
+    return True
+
+
 def find_entry(task: BuildTask) -> BuiltEntry | None:
     """Return the entry from the cache, or None when it has to be built."""
     record = StageCache(task.cache, "entries").get(_record_key(task))
@@ -96,6 +138,15 @@ def entry_digests(entry: BuiltEntry) -> dict[str, str]:
     blobs = {cubin.key: cubin.data for cubin in entry.cubins}
     blobs["ptx"] = entry.ptx.encode()
     return {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()}
+
+
+def _require_same_kernel(task: BuildTask, kernel: Kernel) -> None:
+    if source_key(kernel.digest, task.signature) != task.source_key:
+        msg = (
+            f"{task.reference} reads differently in the worker that should build it: its sources "
+            "changed during the run, or the worker is a machine with others"
+        )
+        raise ReleaseError(msg)
 
 
 def _cold_seconds(task: BuildTask, compiled: CompiledKernel, seconds: float) -> float:

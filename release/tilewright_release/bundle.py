@@ -1,47 +1,25 @@
 """`tilewright dev bundle-kernels`: signature files become `build/bundle/`, a manifest with packs.
 
-Entries are built by worker processes, each kept in the cache as soon as it is done; the bundle is
-put together from the cache at the end. So a run that was killed goes on where it stopped, a run
-with nothing new compiles nothing, and the same inputs give the same bytes whatever the number of
-processes. Packs are named by their content and the manifest is replaced last: at every instant the
-folder holds a whole bundle or none.
+Entries are built by workers, each kept in the cache as soon as it is done; the bundle is put
+together from the cache at the end. So a run that was killed goes on where it stopped, a run with
+nothing new compiles nothing, and the same inputs give the same bytes whoever the workers are:
+processes here, a Dask cluster, or the jobs of a CI matrix whose shards are merged.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TextIO
 
-import zstandard
-
-from tilewright.abi import pack
-from tilewright.abi.manifest import (
-    FILE_NAME,
-    Blob,
-    Entry,
-    Manifest,
-    write_manifest,
-)
-from tilewright.abi.pack import PackReader, write_pack
+from tilewright.abi.manifest import FILE_NAME, Manifest
 from tilewright.abi.target import Target
-from tilewright.errors import FormatError, ReleaseError
-from tilewright.language.provenance import kernel_record
-from tilewright.settings import settings
-from tilewright_compiler.capabilities import BASELINE
-from tilewright_compiler.driver import build_key
-from tilewright_compiler.ir.stages import Cubin
-from tilewright_compiler.toolchain import toolchain_id
+from tilewright.errors import ReleaseError
 from tilewright_release.budgets import (
     Budgets,
     Measured,
@@ -53,14 +31,17 @@ from tilewright_release.build_entry import (
     BuildReport,
     BuildTask,
     BuiltEntry,
-    build_entry,
+    copy_entry,
     find_entry,
 )
 from tilewright_release.checkout import Checkout
-from tilewright_release.progress import show_progress
+from tilewright_release.packs import pack_cubins
+from tilewright_release.shards import Shard, share_of
 from tilewright_release.signatures import DeclaredEntry, read_signatures
-from tilewright_release.stage_cache import prune
-from tilewright_release.targets import FLOOR, TargetTable, read_targets
+from tilewright_release.stage_cache import default_cache, prune
+from tilewright_release.targets import TargetTable, read_targets
+from tilewright_release.validated import read_validated
+from tilewright_release.workers import build_all
 
 CACHE_BYTES = 4 * 2**30
 _SHOWN_PROBLEMS = 20
@@ -96,39 +77,73 @@ class Summary:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="build on the Dask cluster at this address instead"
+    )
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument(
+        "--shard",
+        type=Shard.parse,
+        metavar="I/N",
+        help="build only part I of N; --output, build/shard-I-of-N by default, is for --merge",
+    )
+    ways.add_argument(
+        "--merge",
+        type=Path,
+        nargs="+",
+        metavar="FOLDER",
+        help="make the bundle of what the shards built, and compile nothing",
+    )
     parser.add_argument("--cache", type=Path, help="folder of the build caches")
     parser.add_argument("--output", type=Path, help="folder of the bundle, build/bundle by default")
 
 
 def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
-    """Make the bundle and print the summary."""
+    """Make the bundle, or one shard of it, and print what was done."""
+    cache = arguments.cache or default_cache()
+    if arguments.shard is not None:
+        folder = arguments.output or checkout.root / "build" / arguments.shard.folder_name
+        count = build_shard(
+            checkout,
+            arguments.shard,
+            output=folder,
+            cache=cache,
+            jobs=arguments.jobs,
+            scheduler=arguments.scheduler,
+            stream=sys.stderr,
+        )
+        print(f"shard {arguments.shard}: {count} entries in {folder}")
+        return 0
     summary = bundle_kernels(
         checkout,
         output=arguments.output or checkout.bundle,
-        cache=arguments.cache or default_cache(),
+        cache=cache,
         jobs=arguments.jobs,
+        scheduler=arguments.scheduler,
+        shards=arguments.merge,
         stream=sys.stderr,
     )
     print(summary)
     return 0
 
 
-def default_cache() -> Path:
-    """Return the folder of the build caches: outside the checkout, so that clones share it."""
-    candidates = settings().cache_candidates
-    if not candidates:
-        msg = "TILEWRIGHT_CACHE_DIR=off leaves no place for the build caches; name one with --cache"
-        raise ReleaseError(msg)
-    return candidates[0] / "factory"
-
-
 def bundle_kernels(
-    checkout: Checkout, *, output: Path, cache: Path, jobs: int, stream: TextIO
+    checkout: Checkout,
+    *,
+    output: Path,
+    cache: Path,
+    jobs: int,
+    stream: TextIO,
+    scheduler: str | None = None,
+    shards: Sequence[Path] | None = None,
 ) -> Summary:
     """Build what is missing and write the bundle to `output`.
 
-    Raises FormatError for a wrong declaration, ReleaseError for a passed budget or for kernels that
-    do not compile; all of them are listed, and what did compile stays in the cache.
+    Built by `jobs` processes, or by the Dask cluster whose scheduler has the given address.
+    With `shards`, folders that `build_shard` wrote, nothing is built and what is in none of them
+    nor in the cache is an error. Raises FormatError for a wrong declaration, ReleaseError for a
+    passed budget or for kernels that do not compile; all of them are listed, and what did compile
+    stays in the cache.
     """
     start = time.monotonic()
     table, budgets = read_targets(checkout.targets), read_budgets(checkout.budgets)
@@ -136,7 +151,14 @@ def bundle_kernels(
     _refuse("budgets are passed", passed_entry_limits(budgets, (d.family for d in declared)))
     tasks = plan_tasks(declared, table, root=checkout.root, cache=cache)
     missing = [task for task in tasks if find_entry(task) is None]
-    reports = list(_build(missing, jobs=jobs, stream=stream))
+    reports: list[BuildReport] = []
+    if shards is None:
+        reports = list(build_all(missing, jobs=jobs, scheduler=scheduler, stream=stream))
+    else:
+        absent = [task for task in missing if not _merge(task, shards)]
+        _refuse(
+            "entries are in no shard", [f"{task.reference} {task.signature}" for task in absent]
+        )
     _refuse("kernels do not compile", [report.error for report in reports if report.error])
     built = [_built(task) for task in tasks]
     _refuse("budgets are passed", passed_blob_limits(budgets, _measured(declared, built)))
@@ -146,11 +168,37 @@ def bundle_kernels(
         targets=table,
         folder=output,
         version=checkout.version,
+        validated=read_validated(checkout.validated),
     )
     prune(cache, max_bytes=CACHE_BYTES)
     summary = _summary(manifest, output, reports, built, seconds=time.monotonic() - start)
     _refuse("budgets are passed", _passed_size(budgets, summary))
     return summary
+
+
+def build_shard(
+    checkout: Checkout,
+    shard: Shard,
+    *,
+    output: Path,
+    cache: Path,
+    jobs: int,
+    stream: TextIO,
+    scheduler: str | None = None,
+) -> int:
+    """Build one part of the entries, put them into `output`, and return how many they are.
+
+    Raises what `bundle_kernels` does.
+    """
+    declared = share_of(shard, read_signatures(checkout))
+    tasks = plan_tasks(declared, read_targets(checkout.targets), root=checkout.root, cache=cache)
+    missing = [task for task in tasks if find_entry(task) is None]
+    reports = list(build_all(missing, jobs=jobs, scheduler=scheduler, stream=stream))
+    _refuse("kernels do not compile", [report.error for report in reports if report.error])
+    for task in tasks:
+        _built(task)
+        copy_entry(task, source=cache, destination=output)
+    return len(tasks)
 
 
 def plan_tasks(
@@ -165,83 +213,13 @@ def plan_tasks(
     ]
 
 
-def pack_cubins(
-    cubins: Mapping[str, Sequence[Cubin]],
-    *,
-    entries: Sequence[tuple[DeclaredEntry, BuiltEntry]],
-    targets: TargetTable,
-    folder: Path,
-    version: str,
-) -> Manifest:
-    """Write the packs and the manifest of a bundle; `cubins` are those of each source key.
-
-    There is a pack for each family and target, so that a lookup reads one small file, and the size
-    of a target can be told. Cubins of a kernel stand next to each other and compress together.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    packs: dict[tuple[str, str], str] = {}
-    for family, members in groupby(entries, key=lambda pair: pair[0].family):
-        group = list(members)
-        for name in targets.names:
-            blobs = [
-                blob
-                for _, built in group
-                for target, blob in _blobs(built, cubins[built.source_key])
-                if target == name
-            ]
-            if blobs:
-                packs[family, name] = _write_pack(folder, f"{family}-{name}", blobs)
-    manifest = Manifest(
-        version=version,
-        kernels={
-            declared.kernel.qualified_name: kernel_record(declared.kernel)
-            for declared, _ in entries
-        },
-        entries={
-            built.source_key: Entry(
-                kernel=declared.kernel.qualified_name,
-                family=declared.family,
-                signature=str(declared.signature),
-                abi=built.abi,
-                blobs=_records(declared, built, cubins[built.source_key], packs, targets),
-            )
-            for declared, built in entries
-        },
-    )
-    write_manifest(folder / FILE_NAME, manifest)
-    kept = set(packs.values())
-    for pattern in ("*.pack", "*.partial"):
-        for path in folder.glob(pattern):
-            if path.name not in kept:
-                path.unlink()
-    return manifest
-
-
 def _targets(entry: DeclaredEntry, table: TargetTable) -> tuple[Target, ...]:
     left_out = {name for name, _ in entry.unsupported}
     return tuple(row.target for row in table.rows if str(row.target) not in left_out)
 
 
-def _build(tasks: Sequence[BuildTask], *, jobs: int, stream: TextIO) -> Iterator[BuildReport]:
-    if not tasks:
-        return
-    # Spawned, not forked: a worker starts its own LLVM process and must share nothing with ours.
-    context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(max_workers=min(jobs, len(tasks)), mp_context=context)
-    try:
-        with show_progress("kernels", total=len(tasks), stream=stream) as progress:
-            futures = {executor.submit(build_entry, task): task for task in tasks}
-            for future in as_completed(futures):
-                progress.advance(futures[future].reference)
-                yield future.result()
-    except BrokenProcessPool as error:
-        msg = (
-            "a worker process died, perhaps for lack of memory; run the command again, with fewer "
-            "--jobs: what was built is kept"
-        )
-        raise ReleaseError(msg) from error
-    finally:
-        executor.shutdown(cancel_futures=True)
+def _merge(task: BuildTask, shards: Sequence[Path]) -> bool:
+    return any(copy_entry(task, source=folder, destination=task.cache) for folder in shards)
 
 
 def _built(task: BuildTask) -> BuiltEntry:
@@ -264,74 +242,6 @@ def _measured(declared: Sequence[DeclaredEntry], built: Sequence[BuiltEntry]) ->
             entry.seconds,
             entry.cubins,
         )
-
-
-def _blobs(entry: BuiltEntry, cubins: Iterable[Cubin]) -> Iterator[tuple[str, bytes]]:
-    for cubin in cubins:
-        yield str(cubin.target), cubin.data
-    yield FLOOR, entry.ptx.encode()
-
-
-def _write_pack(folder: Path, stem: str, blobs: Sequence[bytes]) -> str:
-    """Write a pack named by what decides its bytes, unless it is there already; return its name."""
-    key = hashlib.sha256(f"{pack.VERSION} {zstandard.__version__}".encode())
-    for blob in blobs:
-        key.update(hashlib.sha256(blob).digest())
-    name = f"{stem}-{key.hexdigest()[:16]}.pack"
-    if not _is_whole(folder / name, blobs):
-        write_pack(folder / name, blobs)
-    return name
-
-
-def _is_whole(path: Path, blobs: Sequence[bytes]) -> bool:
-    if not path.is_file():
-        return False
-    try:
-        with PackReader(path) as reader:
-            return all(reader.read(hashlib.sha256(blob).hexdigest()) == blob for blob in blobs)
-    except FormatError:
-        return False
-
-
-def _records(
-    declared: DeclaredEntry,
-    built: BuiltEntry,
-    cubins: Sequence[Cubin],
-    packs: Mapping[tuple[str, str], str],
-    targets: TargetTable,
-) -> dict[str, Blob]:
-    records = {
-        cubin.key: Blob(
-            sha256=hashlib.sha256(cubin.data).hexdigest(),
-            pack=packs[declared.family, str(cubin.target)],
-            size=len(cubin.data),
-            kind="cubin",
-            target=str(cubin.target),
-            min_driver=targets.min_driver(str(cubin.target)),
-            registers=cubin.registers,
-            spill_bytes=cubin.spill_bytes,
-            shared_bytes=cubin.static_shared_bytes,
-            toolchain=toolchain_id(),
-            build_key=build_key(built.source_key, cubin.target),
-            abi=cubin.abi,
-        )
-        for cubin in cubins
-    }
-    text = built.ptx.encode()
-    records[FLOOR] = Blob(
-        sha256=hashlib.sha256(text).hexdigest(),
-        pack=packs[declared.family, FLOOR],
-        size=len(text),
-        kind="ptx",
-        target=str(BASELINE.target),
-        min_driver=targets.min_driver(FLOOR),
-        registers=0,
-        spill_bytes=0,
-        shared_bytes=0,
-        toolchain=toolchain_id(),
-        build_key=build_key(built.source_key, None),
-    )
-    return records
 
 
 def _summary(

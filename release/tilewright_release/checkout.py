@@ -46,6 +46,11 @@ class Checkout:
         return self.root / "prebuilt" / "budgets.toml"
 
     @property
+    def validated(self) -> Path:
+        """The folder of what ran on which GPU and gave the right result, a file a GPU."""
+        return self.root / "prebuilt" / "validated"
+
+    @property
     def bundle(self) -> Path:
         """Where the bundle is written, and from where CMake installs it."""
         return self.root / "build" / "bundle"
@@ -54,6 +59,16 @@ class Checkout:
     def wheel_limits(self) -> Path:
         """The table that `check-wheel` judges a wheel by."""
         return self.root / "wheels" / "limits.toml"
+
+    @property
+    def components(self) -> Path:
+        """The table of other people's work in a wheel."""
+        return self.root / "wheels" / "components.toml"
+
+    @property
+    def fake_driver(self) -> Path:
+        """The source of a CUDA driver without a GPU, which a first launch is watched on."""
+        return self.root / "tests" / "helpers" / "fake_driver.c"
 
     @property
     def version(self) -> str:

@@ -1,4 +1,4 @@
-"""The tools of the extra `dev`, which a wheel does not bring: named when one is missing."""
+"""The tools of an extra, which a wheel does not bring: named when one is missing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from importlib.util import find_spec
 from tilewright.errors import ToolchainError
 
 
-def require_tools(modules: Sequence[str], *, purpose: str) -> None:
+def require_tools(modules: Sequence[str], *, purpose: str, extra: str = "dev") -> None:
     """Raise ToolchainError that names the extra when one of `modules` cannot be imported."""
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
         msg = (
             f"{purpose} needs {', '.join(missing)}, not installed here; "
-            "install with `pip install 'tilewright[dev]'`"
+            f"install with `pip install 'tilewright[{extra}]'`"
         )
         raise ToolchainError(msg)

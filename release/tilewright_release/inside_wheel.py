@@ -74,7 +74,7 @@ def _read_blobs() -> dict[str, Any]:
 def _resolve(capabilities: list[str], driver_version: int) -> dict[str, dict[str, int]]:
     from tilewright.abi.target import ComputeCapability
     from tilewright.runtime.device import imagined
-    from tilewright.runtime.resolve import Offers, Policy, resolve
+    from tilewright.runtime.resolve import Bundled, Offers, Policy, resolve
     from tilewright.runtime.store import bundles
 
     table: dict[str, dict[str, int]] = {}
@@ -87,7 +87,7 @@ def _resolve(capabilities: list[str], driver_version: int) -> dict[str, dict[str
                     entry.kernel,
                     entry.signature,
                     key,
-                    offers=Offers(entry, None, "not installed", None),
+                    offers=Offers((Bundled(entry),), None, "not installed", None),
                     device=device,
                     policy=Policy(),
                 )

@@ -16,6 +16,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tilewright.errors import ReleaseError
+from tilewright.settings import settings
+
 logger = logging.getLogger(__name__)
 
 _DIGEST_BYTES = 32
@@ -58,6 +61,15 @@ class StageCache:
     def _path(self, key: str) -> Path:
         # Two characters of the key as folder: a flat one with 10^5 files is slow on network disks.
         return self._folder / key[:2] / key
+
+
+def default_cache() -> Path:
+    """Return the folder of the build caches: outside the checkout, so that clones share it."""
+    candidates = settings().cache_candidates
+    if not candidates:
+        msg = "TILEWRIGHT_CACHE_DIR=off leaves no place for the build caches; name one with --cache"
+        raise ReleaseError(msg)
+    return candidates[0] / "factory"
 
 
 def write_atomically(path: Path, payload: bytes) -> None:

@@ -47,6 +47,11 @@ def _good() -> dict[str, list[Row]]:
             _row("import/-/-/-/-", 0.05),
             _row("first_load/softmax/64x1000/-/-", 0.5),
         ],
+        "compile": [
+            _row("vecadd/f32/1024/-/cold", 0.2, triton=2.0),
+            _row("vecadd/f32/1024/-/warm", 40.0, triton=1.0),
+            _row("matmul/f16/128x128x64/-/cold", 0.4, triton=1.7),
+        ],
         "mma": [
             _row("matmul/bf16/4096x4096x4096/fwd/eager", 1.0, cublas=0.51),
             _row("matmul/bf16/512x512x512/fwd/eager", 1.0, cublas=0.1),

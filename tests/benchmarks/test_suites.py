@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kernels import copy_tiles
+from benchmarks.processes import PROGRAMS, run_program
 from benchmarks.suites import coldstart
+from benchmarks.suites import compile as compile_suite
 from helpers.fake_driver import run_with_fake_driver
 from tilewright.abi.target import Target
 from tilewright_compiler.backend.ptxas import assemble
@@ -63,25 +65,32 @@ def test_rowops_shapes_do_not_fit_the_cache() -> None:
 
 def test_every_program_is_run_by_a_case() -> None:
     named = {program for case in coldstart.CASES for program in case.programs.values()}
-    assert named == {path.name for path in coldstart.PROGRAMS.glob("*.py")}
+    named |= {program for program, *_ in compile_suite.programs("vecadd", "cold").values()}
+    assert named == {path.name for path in PROGRAMS.glob("*.py")}
     assert all("ours" in case.programs for case in coldstart.CASES)
 
 
 def test_a_program_gives_its_figure() -> None:
-    assert 0 < coldstart.run_program("import_time.py", from_start=False) < 60
+    assert 0 < run_program("import_time.py", from_start=False) < 60
 
 
 def test_a_program_that_fails_stops_the_suite(tmp_path: Path) -> None:
     program = tmp_path / "wrong.py"
     program.write_text("import sys; sys.exit('a wrong result')")
     with pytest.raises(RuntimeError, match="a wrong result"):
-        coldstart.run_program(str(program), from_start=True)
+        run_program(str(program), from_start=True)
 
 
 def test_time_counts_from_before_the_process(tmp_path: Path) -> None:
     program = tmp_path / "clock.py"
     program.write_text("import time; print('noise'); print(time.time())")
-    assert 0 < coldstart.run_program(str(program), from_start=True) < 60
+    assert 0 < run_program(str(program), from_start=True) < 60
+
+
+@pytest.mark.parametrize("kernel", compile_suite.CASES)
+def test_kernels_of_the_compile_suite_become_cubins(kernel: str) -> None:
+    assert 0 < run_program("compile_ours.py", kernel, "cold", from_start=True) < 60
+    assert 0 < run_program("compile_ours.py", kernel, "warm", from_start=False) < 60e3
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100f", "sm_120f"])
@@ -131,7 +140,7 @@ def test_a_program_notices_a_result_that_was_not_written(program: str, tmp_path:
         f"""
 import runpy
 try:
-    runpy.run_path({str(coldstart.PROGRAMS / program)!r}, run_name="__main__")
+    runpy.run_path({str(PROGRAMS / program)!r}, run_name="__main__")
 except SystemExit as refusal:
     print(refusal)
 """,

@@ -19,7 +19,7 @@ from tilewright.abi.manifest import (
     blob_target,
     write_manifest,
 )
-from tilewright.abi.pack import write_pack
+from tilewright.abi.pack import PackReader, write_pack
 from tilewright.abi.signature import Constexpr, ConstexprValue, KernelSignature, declared
 from tilewright.language.kernel import Kernel
 from tilewright.language.provenance import kernel_record
@@ -109,3 +109,11 @@ def write_bundle(
     manifest = Manifest(version="0", kernels=records, entries=entries)
     write_manifest(folder / FILE_NAME, manifest)
     return manifest
+
+
+def zero_blobs(pack: Path) -> None:
+    """Overwrite all blobs of a pack by zeros; header and index stay as they are."""
+    with PackReader(pack) as reader:
+        start = reader._frames[0].position
+    data = pack.read_bytes()
+    pack.write_bytes(data[:start] + bytes(len(data) - start))

@@ -435,9 +435,8 @@ typedef struct {
     unsigned int attribute_count;
 } Config;
 
-EXPORT CUresult cuLaunchKernelEx(const Config *config, void *function, void **parameters, void **extra)
+static CUresult launch(const Config *config, void *function, void **parameters)
 {
-    (void)extra;
     if (log_file == NULL) {
         return SUCCESS;
     }
@@ -459,6 +458,21 @@ EXPORT CUresult cuLaunchKernelEx(const Config *config, void *function, void **pa
     }
     LOG("\n");
     return SUCCESS;
+}
+
+EXPORT CUresult cuLaunchKernelEx(const Config *config, void *function, void **parameters, void **extra)
+{
+    (void)extra;
+    return launch(config, function, parameters);
+}
+
+EXPORT CUresult cuLaunchKernel(void *function, unsigned int x, unsigned int y, unsigned int z, unsigned int block_x,
+                               unsigned int block_y, unsigned int block_z, unsigned int shared, void *stream,
+                               void **parameters, void **extra)
+{
+    (void)extra;
+    Config config = {.grid = {x, y, z}, .block = {block_x, block_y, block_z}, .shared = shared, .stream = stream};
+    return launch(&config, function, parameters);
 }
 
 EXPORT CUresult cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address, const uint64_t *sizes,

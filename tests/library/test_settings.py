@@ -23,6 +23,7 @@ def test_nothing_set_gives_the_defaults() -> None:
     assert (found.jit, found.ptx, found.interpret) == (True, True, False)
     assert found.cache_dir is None
     assert found.bundle_path is None
+    assert found.extra_bundles == ()
     assert found.trace == frozenset()
 
 
@@ -34,6 +35,7 @@ def test_every_setting_can_be_set() -> None:
             "TILEWRIGHT_INTERPRET": "on",
             "TILEWRIGHT_CACHE_DIR": "/c",
             "TILEWRIGHT_BUNDLE_PATH": "/b",
+            "TILEWRIGHT_EXTRA_BUNDLES": "/d:/e",
             "TILEWRIGHT_TRACE": "launch, resolve",
         }
     )
@@ -43,12 +45,15 @@ def test_every_setting_can_be_set() -> None:
         interpret=True,
         cache_dir=Path("/c"),
         bundle_path=Path("/b"),
+        extra_bundles=(Path("/d"), Path("/e")),
         trace=frozenset({"launch", "resolve"}),
         cache_candidates=(Path("/c"),),
     )
 
 
-@pytest.mark.parametrize("name", ["JIT", "PTX", "INTERPRET", "CACHE_DIR", "BUNDLE_PATH", "TRACE"])
+@pytest.mark.parametrize(
+    "name", ["JIT", "PTX", "INTERPRET", "CACHE_DIR", "BUNDLE_PATH", "EXTRA_BUNDLES", "TRACE"]
+)
 def test_empty_means_unset(name: str) -> None:
     assert read_settings({f"TILEWRIGHT_{name}": " "}) == read_settings({})
 
@@ -65,6 +70,7 @@ def test_empty_means_unset(name: str) -> None:
         ("CACHE_DIR", "cache", "absolute path"),
         ("CACHE_DIR", "~/cache", "absolute path"),
         ("BUNDLE_PATH", "./bundle", "absolute path"),
+        ("EXTRA_BUNDLES", "bundle", "absolute path"),
     ],
 )
 def test_a_value_that_is_not_allowed_names_those_that_are(

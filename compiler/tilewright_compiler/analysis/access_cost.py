@@ -7,8 +7,8 @@ run side by side. Vectors are chosen by the pointer alone; masks do not narrow t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.axis_info import AxisInfo
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.ir.ops.atomics import ATOMICS, elements_at_once

@@ -8,8 +8,8 @@ the others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.access_cost import longest_vector
 from tilewright_compiler.analysis.axis_info import AxisInfo
 from tilewright_compiler.ir.core import Operation, Value

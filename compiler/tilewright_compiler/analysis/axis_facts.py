@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.abi.dtypes import DType
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.types import Type, shape_of
 
 # Zero is a multiple of everything; claims stop here so that they stay small numbers.

@@ -10,9 +10,9 @@ Found by following each result through the uses of it, loops included; no kernel
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.ops import SPECS, Effect
 from tilewright_compiler.ir.types import TileType, shape_of

@@ -14,10 +14,10 @@ shared memory will stand between the two, and read from there, every layout is a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.access_cost import Access, coalesced_layouts
 from tilewright_compiler.analysis.axis_info import AxisInfo
 from tilewright_compiler.analysis.group_values import group_values

@@ -6,9 +6,10 @@ This is what `group_values` finds in a module and `layout_choice` chooses layout
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.access_cost import Access
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.layout.atoms import FMA, DotLayouts

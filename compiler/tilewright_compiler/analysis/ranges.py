@@ -9,10 +9,10 @@ results of operations that this file does not know, have it too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import INT31_MAX, Scalar
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.evaluate import integer_limits
 from tilewright_compiler.ir.types import (

@@ -9,12 +9,12 @@ of them: of its pointer argument itself, and of integers that the arguments give
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tilewright.abi.arguments import AbiParameter, TensorMapSpec
 from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import INT31_MAX
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.axis_info import AxisInfo, analyze
 from tilewright_compiler.analysis.ranges import Interval, analyze_ranges
 from tilewright_compiler.ir.core import Module, Operation, Value

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tilewright.abi.arguments import LaunchAbi
 from tilewright.abi.target import Target
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 
 _HEADER = struct.Struct("<4sBBBBB7xHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
 from typing import Any, BinaryIO
+
+from tilewright.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ bits, so that a NaN ends it too. Two halves that lie together are added at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from tilewright.abi.dtypes import DType, float16
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.access_plan import plan_atomic, register_sources
 from tilewright_compiler.emit import arithmetic, words
 from tilewright_compiler.emit.kernel import Emit, Fragment, KernelEmitter, layout_of

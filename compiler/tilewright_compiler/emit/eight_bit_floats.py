@@ -15,9 +15,9 @@ the lowest bits. What lies above the largest number is cut to it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilewright.abi.dtypes import DType, float8e4nv, float8e5
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.vectors import extract_elements, insert_elements
 

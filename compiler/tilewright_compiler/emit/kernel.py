@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.axis_info import AxisInfo
 from tilewright_compiler.analysis.prefix_masks import PrefixMasks
 from tilewright_compiler.emit.indices import ThreadIndices

@@ -8,9 +8,9 @@ that odd sizes keep full speed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.access_plan import SCALAR, AccessPlan, plan_access
 from tilewright_compiler.emit import words
 from tilewright_compiler.emit.kernel import Emit, Fragment, KernelEmitter, layout_of

@@ -9,10 +9,10 @@ that not all lanes of a warp take.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64, int8, uint8
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.vectors import extract
 from tilewright_compiler.layout.atoms import MMA_8, MMA_16, MMA_F64, MMA_TF32, Atom

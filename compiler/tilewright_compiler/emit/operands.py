@@ -7,10 +7,11 @@ plan then reads every step: the offset in shared memory is linear, so another st
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.abi.dtypes import DType
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.emit import words
 from tilewright_compiler.emit.kernel import KernelEmitter, layout_of
 from tilewright_compiler.emit.shared_access import (

@@ -9,8 +9,9 @@ a loop over a ring is left with one addition for each of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.emit.indices import ThreadIndices, add_or_xor
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import POINTER, SHARED_POINTER, dtype_text, memory_dtype

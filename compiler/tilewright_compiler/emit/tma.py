@@ -64,7 +64,8 @@ def _boxes(
     *outer, along = (_index(emitter, coordinate) for coordinate in coordinates)
     rows = emitter.by_group(boxes.shape[boxes.row_axis], groups=boxes.groups)
     if rows is not None:
-        axis = boxes.row_axis
+        # The tile may lack leading axes of the descriptor's block.
+        axis = boxes.row_axis - (len(boxes.shape) - 1)
         outer[axis] = text.value(f"llvm.add {outer[axis]}, {rows} : i32")
         distance = emitter.by_group(boxes.box_bytes, groups=boxes.groups)
         assert distance is not None, "groups have parts of their own"

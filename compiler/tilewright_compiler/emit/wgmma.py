@@ -12,7 +12,7 @@ constants of the layout (`layout.wgmma_operand`). Steps along k are immediates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilewright.abi.dtypes import (
     DType,
@@ -25,6 +25,7 @@ from tilewright.abi.dtypes import (
     uint8,
 )
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.emit.kernel import KernelEmitter
 from tilewright_compiler.emit.mma import to_tf32
 from tilewright_compiler.emit.operands import RegisterOperand, Steps, register_operand

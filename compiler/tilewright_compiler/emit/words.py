@@ -7,9 +7,9 @@ that it can fold addresses; predicates and cache operators need inline PTX, whic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilewright.abi.dtypes import DType
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import POINTER, dtype_text, memory_dtype
 from tilewright_compiler.emit.vectors import extract_elements, insert_elements

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilewright.errors import KernelTypeError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.frontend import convert
 from tilewright_compiler.frontend.constants import weak_dtype
 from tilewright_compiler.frontend.infer_types import describe_mismatch, takes_dtype

@@ -10,13 +10,13 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
 import tilewright.language as tl
 from tilewright.abi.dtypes import DType, int1, int64, uint64
 from tilewright.errors import KernelSyntaxError, KernelTypeError, KernelValueError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.frontend import convert, operators
 from tilewright_compiler.frontend.builtins import arguments, registry
 from tilewright_compiler.frontend.carried import (

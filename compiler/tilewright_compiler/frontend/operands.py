@@ -9,13 +9,13 @@ takes and `describe` can name the rest in a message.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import ConstexprValue
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.core import Value
 from tilewright_compiler.ir.types import PointerType, TileType, Type
 

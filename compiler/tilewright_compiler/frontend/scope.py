@@ -11,12 +11,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from tilewright.abi.signature import KernelSignature
 from tilewright.errors import CompileError, KernelNameError, SourceLocation
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.frontend.operands import Constant, Operand
 from tilewright_compiler.ir.builder import Builder
 from tilewright_compiler.ir.core import Block, Function, Value

@@ -9,11 +9,12 @@ once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from tilewright.errors import SourceLocation
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.interpret.memory import Memory
 from tilewright_compiler.interpret.numerics import Array
 

@@ -9,13 +9,14 @@ leaves it hits no other range, and the slot still tells which argument it left.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from tilewright.abi.dtypes import DType
 from tilewright.abi.numpy_types import from_numpy, to_numpy
 from tilewright.errors import ArgumentError, InterpreterError, OutOfBoundsError, SourceLocation
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.turns import Step, in_turn
 

@@ -7,9 +7,9 @@ end.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.alias import READING, WRITING, arguments_of, pointer_roots
 from tilewright_compiler.interpret.memory import Memory
 from tilewright_compiler.interpret.ops import COMPUTE, CONTROL, Compute, Control

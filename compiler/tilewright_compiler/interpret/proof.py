@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from tilewright.abi.dtypes import DType
 from tilewright.abi.numpy_types import from_numpy
 from tilewright.errors import ScheduleError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.interpret import scheduled, tile
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.ir.core import Module

@@ -9,8 +9,8 @@ counted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.access_plan import AccessPlan
 from tilewright_compiler.interpret.warp.fragments import plan_read, plan_vectors
 from tilewright_compiler.interpret.warp.state import layout_of

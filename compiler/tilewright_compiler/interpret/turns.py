@@ -8,10 +8,10 @@ is NumPy's as long as few lanes meet. A sum or an extremum takes all turns of an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.interpret.numerics import Array
 
 Step = Callable[[Array, tuple[Array, ...]], Array]

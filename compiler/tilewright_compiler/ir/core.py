@@ -11,11 +11,12 @@ operation is ten times cheaper to build and walk.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tilewright.abi.signature import KernelSignature
 from tilewright.errors import SourceLocation
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.types import Type
 
 

@@ -11,7 +11,6 @@ import ast
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from tilewright.abi.dtypes import BY_NAME, DType
@@ -25,6 +24,7 @@ from tilewright.abi.signature import (
     Specialization,
 )
 from tilewright.errors import FormatError, SourceLocation
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
 from tilewright_compiler.ir.types import (
     DescriptorType,

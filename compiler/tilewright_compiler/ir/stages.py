@@ -6,13 +6,12 @@ not import each other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.abi.arguments import LaunchAbi
 from tilewright.abi.manifest import OWN_SCHEDULE
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.errors import SourceLocation
+from tilewright.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

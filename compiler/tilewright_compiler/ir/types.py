@@ -7,10 +7,11 @@ values: equal types compare equal and print the same text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tilewright.abi.dtypes import DType
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.layout.swizzle import SharedLayout
 

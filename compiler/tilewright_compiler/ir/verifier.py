@@ -7,12 +7,12 @@ first violation is reported: what follows it in broken IR is mostly its echo.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import Pointer
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
 from tilewright_compiler.ir.ops import SPECS, combine
 from tilewright_compiler.ir.printer import print_module

@@ -9,9 +9,8 @@ the result of one dot is already the operand of the next, follows from these map
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout.linear import LANE_BITS, LinearLayout, flatten, log2
 
 

@@ -7,10 +7,11 @@ A box is a panel (`layout.panels`), or a whole tile that lies row by row. The ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Literal
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout.panels import ALIGNMENT_BYTES, panels_of
 from tilewright_compiler.layout.swizzle import SharedLayout
 

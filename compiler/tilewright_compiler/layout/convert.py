@@ -16,10 +16,10 @@ The parallel exchange by skewed rounds follows "Linear Layouts" (Zhou et al., 20
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LANE_BITS, LinearLayout, flatten
 from tilewright_compiler.layout.shared import SharedExchange, plan_exchange

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Self
 
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout import gf2
 
 LANE_BITS = 5

@@ -8,10 +8,10 @@ are set to zero, the threads add to them, and all read what they hold of the res
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LinearLayout, flatten, log2, unflatten
 from tilewright_compiler.layout.shared import SharedAccess

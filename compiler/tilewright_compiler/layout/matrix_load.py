@@ -13,8 +13,7 @@ words serve elements of 8 and 32 bits as well as those of 16.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout import banks, gf2
 from tilewright_compiler.layout.linear import LinearLayout, log2
 from tilewright_compiler.layout.swizzle import CHUNK_BYTES, SharedLayout

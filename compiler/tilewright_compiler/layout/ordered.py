@@ -19,11 +19,12 @@ holds an element computes it from equal values in one order, so replicas have eq
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Literal
 
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LinearLayout, flatten, log2, unflatten
 from tilewright_compiler.layout.shared import SharedExchange, plan_exchange

@@ -8,8 +8,8 @@ xor bits 7 and up (PTX ISA, "Swizzle modes"). As a linear map that is one more `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout.access import axis_units
 from tilewright_compiler.layout.linear import log2
 from tilewright_compiler.layout.swizzle import SharedLayout

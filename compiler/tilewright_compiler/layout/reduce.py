@@ -13,9 +13,9 @@ change when its leaves are exchanged by xor, as long as the operation commutes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LinearLayout, unflatten
 from tilewright_compiler.layout.shared import SharedExchange, plan_exchange

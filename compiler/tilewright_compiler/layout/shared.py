@@ -16,8 +16,8 @@ fewest instructions and passes is taken.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout import banks, gf2
 from tilewright_compiler.layout.linear import LinearLayout, log2
 

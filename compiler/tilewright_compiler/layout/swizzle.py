@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Self
 
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout import banks, gf2
 from tilewright_compiler.layout.access import axis_units
 from tilewright_compiler.layout.linear import flatten, log2, unflatten

@@ -6,8 +6,7 @@ the distances between them along both axes and the swizzle (PTX ISA, "Matrix des
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout.panels import Panels, panels_of
 from tilewright_compiler.layout.swizzle import SharedLayout
 

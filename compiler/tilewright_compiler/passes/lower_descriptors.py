@@ -11,10 +11,10 @@ that the grid walks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from tilewright.abi.dtypes import int1, int32, int64
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.ranges import Interval, analyze_ranges
 from tilewright_compiler.ir.builder import Builder, rewrite_module
 from tilewright_compiler.ir.core import Module, Operation, Value

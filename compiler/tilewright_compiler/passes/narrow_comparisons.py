@@ -9,9 +9,9 @@ where the outcome can still change, after which neither the subtraction nor the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tilewright.abi.dtypes import int1, int32, int64
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.ranges import Interval, analyze_ranges, limits
 from tilewright_compiler.ir.builder import Builder, ValueMap, clone_block
 from tilewright_compiler.ir.core import Function, Module, Operation, Value

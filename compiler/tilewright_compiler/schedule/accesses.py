@@ -14,8 +14,9 @@ barrier lets the one thread speak for the others (PTX ISA, "Causality order").
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.alias import Roots, pointer_roots
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.ops.atomics import ATOMICS, acquires, releases

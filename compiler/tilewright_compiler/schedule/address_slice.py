@@ -8,8 +8,8 @@ iterations early, with copies of those carried values, if the slice only compute
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.ir.effects import is_pure, may_wait, may_write
 from tilewright_compiler.ir.types import element_dtype

@@ -13,9 +13,9 @@ while memory is not scarce, and so do tiles that are stored and read like an exc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from tilewright.errors import KernelValueError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.capabilities import BASELINE_SHARED_BYTES
 from tilewright_compiler.ir.builder import rewrite_module
 from tilewright_compiler.ir.core import Block, Module, Operation, Value

@@ -14,9 +14,9 @@ with the loop.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from tilewright.abi.dtypes import bfloat16, float16, float32
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.builder import Builder, copy_operation, rewrite_module
 from tilewright_compiler.ir.core import Module, Operation, Value
 from tilewright_compiler.ir.types import (

@@ -15,8 +15,9 @@ goes through one buffer as a whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.alias import Roots, pointer_roots
 from tilewright_compiler.ir.builder import Builder, copy_operation, rewrite_module
 from tilewright_compiler.ir.core import Module, Operation, Value

@@ -14,9 +14,9 @@ a slot is given back when the dots that read it are done:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tilewright.abi.dtypes import int1
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.builder import Builder
 from tilewright_compiler.ir.core import Block, Operation, Value
 from tilewright_compiler.ir.types import ScalarType, SharedType

@@ -10,8 +10,8 @@ there for a whole program, or for a loop inside, has one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.types import SharedType
 

@@ -18,9 +18,9 @@ under way, so that everything behind may reuse the rings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tilewright.abi.dtypes import int1, int32
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.axis_info import AxisInfo, analyze
 from tilewright_compiler.ir.builder import Builder, ValueMap, clone_block, clone_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.access_cost import longest_vector
 from tilewright_compiler.analysis.access_plan import AccessPlan, plan_access
 from tilewright_compiler.analysis.axis_info import AxisInfo

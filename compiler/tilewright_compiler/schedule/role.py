@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.abi.dtypes import int1, int32
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.builder import Builder, ValueMap, copy_operation
 from tilewright_compiler.ir.core import Block, Operation, Value
 from tilewright_compiler.ir.types import MbarrierType, ScalarType

@@ -16,9 +16,9 @@ bit changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tilewright.abi.dtypes import int1
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.builder import Builder, ValueMap, clone_block, clone_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
 from tilewright_compiler.ir.effects import may_wait, may_write

@@ -8,12 +8,12 @@ would orphan every wheel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from tilewright.abi.dtypes import BY_NAME, DType, int64
 from tilewright.abi.signature import KernelSignature, Pointer
 from tilewright.errors import FormatError
+from tilewright.lazy_dataclass import dataclass
 
 ABI_VERSION = 1
 

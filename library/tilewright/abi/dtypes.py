@@ -5,8 +5,9 @@ One table for compiler and runtime. Their NumPy equivalents are in `abi/numpy_ty
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from tilewright.lazy_dataclass import dataclass
 
 Kind = Literal["bool", "int", "uint", "float"]
 

@@ -14,11 +14,11 @@ import ast
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import ConstexprValue, KernelSignature, SpecializationRule
 from tilewright.errors import KernelSyntaxError, SourceLocation
+from tilewright.lazy_dataclass import dataclass
 
 SCHEMA = 1
 """Enters every key. Raise it when the serialised form changes; that orphans every bundle."""

@@ -22,13 +22,13 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from tilewright.abi.arguments import ABI_VERSION, LaunchAbi
 from tilewright.abi.keys import Field
 from tilewright.errors import FormatError
+from tilewright.lazy_dataclass import dataclass
 
 SCHEMA = 2
 FILE_NAME = "manifest.json"
@@ -242,8 +242,13 @@ class _Records(Mapping[str, T], Generic[T]):
         return self._count
 
     def __iter__(self) -> Iterator[str]:
-        for line in self._data[self._start : self._end].splitlines():
-            yield str(json.loads(line[: line.index(_OPENING, 1) + 1]))
+        for line in self._data[self._start : self._end].split(b"\n"):
+            try:
+                if line:
+                    yield str(json.loads(line[: line.index(_OPENING, 1) + 1]))
+            except ValueError:
+                # A damaged key is none that could be asked for: who asks for this one is told.
+                yield line[:80].decode(errors="backslashreplace")
 
     def __getitem__(self, key: str) -> T:
         wanted = _dump(key)

@@ -15,11 +15,11 @@ parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from tilewright.abi.dtypes import BY_NAME, DType
 from tilewright.errors import FormatError
+from tilewright.lazy_dataclass import dataclass
 
 Specialization = Literal["fast", "general"]
 ConstexprValue = int | float | bool | str | None | DType

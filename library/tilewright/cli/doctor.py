@@ -6,13 +6,16 @@ import argparse
 import json
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tilewright import __version__
-from tilewright.errors import DriverError, FormatError, ResolveError, TilewrightError
+from tilewright.errors import DriverError, FormatError, ResolveError
+from tilewright.lazy_dataclass import dataclass
 
 _INSTALL_COMPILER = "`pip install 'tilewright[compiler]'` installs one"
+_SCHEMA = 1
+_SHOWN_FILES = 5
 # The driver's message is written for a launch; here the reader is already where it points.
 _POINTER_HERE = ", `tilewright doctor` tells more"
 
@@ -33,8 +36,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="check driver, GPUs, compiler, cache and every bundled binary",
         description="Check driver, GPUs, compiler, cache and the sha256 of every bundled binary. "
         "Exit code: 0 when kernels can run here (also in the interpreter alone), 6 when a file is "
-        "damaged, 7 when a driver is installed and does not work, 8 when there is neither a bundle "
-        "nor a compiler.",
+        "damaged or open to strangers, 7 when a driver is installed and does not work, 8 when "
+        "there is neither a bundle nor a compiler, or a GPU here can run nothing of some family; "
+        "of several the first of these.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -42,11 +46,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report and return the exit code."""
-    sections = [_installation(), _settings(), _driver(), _compiler(), _cache(), *_bundles()]
-    code = _exit_code(sections)
+    sections = examine()
+    code = exit_code(sections)
     if arguments.json:
         report = {s.name: {**s.facts, "faults": list(s.faults)} for s in sections}
-        print(json.dumps({**report, "exit_code": code}, indent=2))
+        print(json.dumps({"schema": _SCHEMA, **report, "exit_code": code}, indent=2))
     else:
         for section in sections:
             _print(section)
@@ -54,13 +58,28 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _exit_code(sections: list[Section]) -> int:
+def examine() -> list[Section]:
+    """Look at everything and return the report."""
+    bundles = [*_bundles()]
+    return [
+        _installation(),
+        _settings(),
+        _driver(),
+        _compiler(),
+        _cache(),
+        *bundles,
+        _families(),
+    ]
+
+
+def exit_code(sections: list[Section]) -> int:
+    """Return what scripts go by."""
     faulty = {section.name.partition(" ")[0] for section in sections if section.faults}
     if faulty & {"cache", "bundle"}:
         return FormatError.exit_code
     if "driver" in faulty:
         return DriverError.exit_code
-    return ResolveError.exit_code if "installation" in faulty else 0
+    return ResolveError.exit_code if faulty & {"installation", "families"} else 0
 
 
 def _installation() -> Section:
@@ -122,7 +141,7 @@ def _compiler() -> Section:
     reason = jit.why_unavailable()
     targets = ", ".join(map(str, jit.TARGETS))
     state = f"{reason}; {_INSTALL_COMPILER}" if reason else f"installed; makes cubins for {targets}"
-    return Section("compiler", {"state": state})
+    return Section("compiler", {"state": state, **jit.tool_versions()})
 
 
 def _cache() -> Section:
@@ -131,48 +150,43 @@ def _cache() -> Section:
     users = cache.user_cache()
     folder = users.folder()
     files = users.files()
+    faults = []
+    size = 0
+    for path in files:
+        try:
+            size += path.lstat().st_size
+            cache_file.read_cached(path)
+        except FileNotFoundError:
+            pass  # another process trims the cache
+        except (FormatError, OSError) as error:
+            faults.append(str(error))
     facts: dict[str, Any] = {
         "folder": str(folder) if folder else "none yet; made when a kernel is first compiled",
         "files": len(files),
-        "bytes": sum(path.stat().st_size for path in files),
+        "bytes": size,
+        "limit": cache.MAX_BYTES,
+        "writable": "yes" if users.is_writable() else "no: what is compiled lives in memory",
     }
+    strangers = users.strangers()
+    if strangers:
+        facts["files of nobody"] = ", ".join(map(str, strangers[:_SHOWN_FILES]))
     facts |= {f"refused {path}": reason for path, reason in users.refusals()}
-    faults = []
-    for path in files:
-        try:
-            cache_file.read_cached(path)
-        except (FormatError, OSError) as error:
-            faults.append(str(error))
     return Section("cache", facts, tuple(faults))
 
 
 def _bundles() -> Iterator[Section]:
+    from tilewright.cli.bundle_check import check_bundle, check_modes
     from tilewright.runtime import jit, store
 
     for bundle in store.every_bundle():
-        faults = []
-        facts: dict[str, Any] = {}
+        name = f"bundle {bundle.folder}"
         try:
             manifest = bundle.manifest
-            facts |= {"version": manifest.version, "kernels": len(manifest.kernels)}
-            facts |= {"entries": len(manifest.entries)}
-            checked: set[str] = set()
-            targets: dict[str, int] = {}
-            for key in manifest.entries:
-                for name, blob in manifest.entries[key].blobs.items():
-                    targets[name] = targets.get(name, 0) + 1
-                    if blob.sha256 in checked:
-                        continue
-                    checked.add(blob.sha256)
-                    try:
-                        bundle.read(blob)
-                    except FormatError as error:
-                        faults.append(f"{key} {name}: {error}")
-            facts |= {"blobs checked": len(checked)}
-            facts |= {f"blobs for {name}": count for name, count in sorted(targets.items())}
-        except TilewrightError as error:
-            faults.append(str(error))
-        yield Section(f"bundle {bundle.folder}", facts, tuple(faults))
+        except FormatError as error:
+            yield Section(name, {}, (str(error), *check_modes(bundle.folder)))
+            continue
+        report = check_bundle(bundle.folder, manifest)
+        yield Section(name, dict(report.facts), report.faults)
     if not store.known_bundles():
         state = "no bundle is installed"
         if jit.why_unavailable() is None:
@@ -180,9 +194,42 @@ def _bundles() -> Iterator[Section]:
         yield Section("bundle", {"state": state})
 
 
+def _families() -> Section:
+    """Tell what each family would use on each GPU here; one that can use nothing is a fault."""
+    from tilewright.cli.families import NOTHING, devices_here, families
+
+    try:
+        devices = devices_here()
+    except DriverError:  # told of in its own section
+        devices = ()
+    if not devices:
+        state = "no GPU here; `tilewright explain K --gpu 9.0` tells what a kernel would use on one"
+        return Section("families", {"state": state})
+    found = families(devices)
+    faults = [
+        f"family {family} has nothing that runs on {name}: {'; '.join(summary['why'])}"
+        for family, devices_ in found.items()
+        for name, summary in devices_.items()
+        if set(summary["uses"]) == {NOTHING}
+    ]
+    return Section("families", dict(found), tuple(faults))
+
+
+def _family_lines(devices: dict[str, dict[str, Any]]) -> Iterator[str]:
+    for name, summary in devices.items():
+        uses = ", ".join(f"{use} for {count}" for use, count in summary["uses"].items())
+        yield f"{name}: {uses} of {summary['signatures']} signatures"
+        yield from (f"  {reason}" for reason in summary["why"])
+
+
 def _print(section: Section) -> None:
     print(section.name)
     for name, value in section.facts.items():
-        print(f"  {name} = {value}" if section.name == "settings" else f"  {name}: {value}")
+        if isinstance(value, dict):
+            print(f"  {name}")
+            for line in _family_lines(value):
+                print(f"    {line}")
+        else:
+            print(f"  {name} = {value}" if section.name == "settings" else f"  {name}: {value}")
     for fault in section.faults:
         print(f"  FAULT: {fault}")

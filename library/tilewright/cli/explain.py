@@ -1,28 +1,25 @@
 """`tilewright explain K`: which binary each signature of a kernel gets on a GPU, and why.
 
 Needs neither GPU nor driver: the decision is a pure function, and `--gpu` and `--driver` imagine
-the rest. Signatures that share a decision are told together, as a kernel has dozens of them.
+the rest. Signatures that share a decision are told together, as a kernel has dozens of them, with
+what their binaries need: driver, shared memory, and on which GPUs they were seen to be right.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tilewright.abi.target import ComputeCapability
-from tilewright.errors import NoDriverError, TilewrightError, UnsupportedTargetError, UsageError
+from tilewright.cli.subjects import Subject, find_subjects
+from tilewright.errors import NoDriverError, UnsupportedTargetError, UsageError
+from tilewright.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from tilewright.abi.manifest import Entry
     from tilewright.language.kernel import Kernel
     from tilewright.runtime.device import DeviceFacts
     from tilewright.runtime.resolve import Decision
@@ -32,15 +29,6 @@ if TYPE_CHECKING:
 _GPUS = ("8.0", "8.6", "9.0", "10.0", "10.3", "12.0")
 _ASSUMED_DRIVER = 13000
 _OLDEST_DRIVER = 11
-
-
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """A kernel with its bundled entries; `note` says why there are none."""
-
-    name: str
-    entries: dict[str, Entry]
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +70,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the decisions; returns 8 when the only GPU has no candidate for a signature, else 0."""
+    from tilewright.cli.binaries import to_json
     from tilewright.errors import ResolveError
     from tilewright.runtime.sources import decide_key
 
     scene = _scene(arguments.gpu, arguments.driver)
-    subjects = _subjects(arguments.kernel)
+    subjects = find_subjects(arguments.kernel)
     decisions = {
         subject.name: [
             decide_key(subject.name, entry.signature, key, facts=facts)
@@ -101,7 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
         report = {
             "assumed_driver": scene.assumed_driver,
             "notes": notes,
-            "decisions": [_to_json(decision) for decision in every],
+            "decisions": [
+                to_json(decision, kernel=subject.kernel)
+                for subject in subjects
+                for decision in decisions[subject.name]
+            ],
         }
         print(json.dumps(report, indent=2))
     else:
@@ -149,105 +142,9 @@ def _parse_driver(text: str) -> int:
     return int(match[1]) * 1000 + int(match[2] or 0) * 10
 
 
-def _subjects(text: str) -> list[_Subject]:
-    from tilewright.runtime import store
-
-    module_name, colon, name = text.rpartition(":")
-    if colon:
-        kernel = _load_kernel(module_name, name)
-        entries = store.entries_of(kernel)
-        note = "" if entries else _why_no_entries(kernel)
-        return [_Subject(kernel.qualified_name, entries, note)]
-    found: dict[str, dict[str, Entry]] = {}
-    for bundle in store.every_bundle():
-        for key, entry in bundle.manifest.entries.items():
-            if text in (entry.kernel, entry.kernel.rpartition(".")[2]):
-                found.setdefault(entry.kernel, {}).setdefault(key, entry)
-    if not found:
-        known = sorted(
-            {name for bundle in store.known_bundles() for name in bundle.manifest.kernels}
-        )
-        msg = f"no bundled kernel is called {text!r}; bundled are: {', '.join(known) or 'none'}"
-        raise UsageError(msg)
-    return [
-        _Subject(kernel, dict(sorted(entries.items(), key=lambda item: item[1].signature)))
-        for kernel, entries in sorted(found.items())
-    ]
-
-
-def _why_no_entries(kernel: Kernel) -> str:
-    from tilewright.runtime import store
-
-    records = [
-        bundle.manifest.kernels.get(kernel.qualified_name) for bundle in store.known_bundles()
-    ]
-    if any(record is not None for record in records):
-        return (
-            "its source differs from the bundled one, so no bundled binary is used; "
-            "`tilewright dev why` names the difference"
-        )
-    return "it is in no bundle; a launch compiles it, or needs TILEWRIGHT_BUNDLE_PATH"
-
-
-def _load_kernel(module_name: str, name: str) -> Kernel:
-    from tilewright.language.kernel import Kernel
-
-    module = _load_module(module_name)
-    kernel = getattr(module, name, None)
-    if not isinstance(kernel, Kernel):
-        known = sorted(key for key, value in vars(module).items() if isinstance(value, Kernel))
-        msg = f"{module_name} has no kernel {name!r}; it has: {', '.join(known) or 'none'}"
-        raise UsageError(msg)
-    return kernel
-
-
-def _load_module(name: str) -> ModuleType:
-    path = Path(name)
-    if path.suffix == ".py" and not path.is_file():
-        msg = f"there is no file {name!r}"
-        raise UsageError(msg)
-    try:
-        return _load_file(path) if path.suffix == ".py" else importlib.import_module(name)
-    except TilewrightError:
-        raise
-    except ModuleNotFoundError as error:
-        is_itself = error.name is not None and f"{name}.".startswith(f"{error.name}.")
-        fault = f"there is no module {name!r}" if is_itself else f"{name} cannot be imported"
-        msg = f"{fault}: {error}"
-        raise UsageError(msg) from error
-    except Exception as error:  # the file is the user's, and may raise anything
-        msg = f"{name} cannot be imported: {type(error).__name__}: {error}"
-        raise UsageError(msg) from error
-
-
-def _load_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # kernels look up their globals through it
-    spec.loader.exec_module(module)
-    return module
-
-
-def _to_json(decision: Decision) -> dict[str, Any]:
-    return {
-        "kernel": decision.kernel,
-        "signature": decision.signature,
-        "source_key": decision.source_key,
-        "gpu": str(decision.device.capability),
-        "driver": decision.device.driver_version,
-        "candidates": [{"origin": c.origin, "target": c.target} for c in decision.candidates],
-        "trace": [
-            {"candidate": r.candidate, "accepted": r.is_accepted, "reason": r.text}
-            for r in decision.trace
-        ],
-    }
-
-
 def _print(
     text: str,
-    subjects: Sequence[_Subject],
+    subjects: Sequence[Subject],
     decisions: Mapping[str, Sequence[Decision]],
     scene: _Scene,
     *,
@@ -269,7 +166,9 @@ def _print(
             driver = format_version(device.driver_version)
             print(f"  {device.capability} (driver {driver}): {_summary(found)}")
             if is_all or len(scene.devices) == 1:
-                _print_groups(found, is_all=is_all, has_reasons=len(scene.devices) == 1)
+                kernel = subject.kernel if len(scene.devices) == 1 else None
+                is_alone = len(scene.devices) == 1
+                _print_groups(found, kernel, is_all=is_all, has_reasons=is_alone)
 
 
 def _summary(decisions: Sequence[Decision]) -> str:
@@ -289,7 +188,11 @@ def _count(number: int, several: str = "") -> str:
     return "1 signature" if number == 1 else f"{several}{number} signatures"
 
 
-def _print_groups(decisions: Sequence[Decision], *, is_all: bool, has_reasons: bool) -> None:
+def _print_groups(
+    decisions: Sequence[Decision], kernel: Kernel | None, *, is_all: bool, has_reasons: bool
+) -> None:
+    from tilewright.cli.binaries import needs, schedule_notes, specializations
+
     groups: dict[tuple[object, ...], list[Decision]] = {}
     for decision in decisions:
         key = (tuple(map(str, decision.candidates)), decision.trace)
@@ -297,9 +200,11 @@ def _print_groups(decisions: Sequence[Decision], *, is_all: bool, has_reasons: b
     for members in groups.values():
         first = members[0]
         chosen = ", then ".join(map(str, first.candidates)) or "nothing can run here"
-        print(f"    {_count(len(members))}: {chosen}")
+        print(f"    {_count(len(members))}{specializations(members)}: {chosen}")
         for reason in first.trace if has_reasons else ():
             print(f"      {reason}")
+        for line in (*needs(members), *schedule_notes(first, kernel)) if has_reasons else ():
+            print(f"      {line}")
         # One tells a group from the others; the rest is for who asks.
         if is_all or len(members) == 1:
             for decision in members:

@@ -1,4 +1,8 @@
-"""Layer normalisation over the last axis, in f32 whatever the element type.
+"""Normalisation over the last axis, in f32 whatever the narrower element type, in f64 for f64.
+
+One kernel serves three operations: with `is_centred` it is layer norm, without RMS norm, and l2
+norm where `share`, the factor of the sum of squares, is 1 and not 1 / columns. Each would be
+48 entries of the bundle for one reduction that is left out.
 
 `layer_norm` holds whole rows in registers, `layer_norm_row` one long row in parts, as does
 `layer_norm_rows`, which keeps weight and bias for many rows; they take the variance of the centred
@@ -25,7 +29,12 @@ from tilewright.kernels.rows import (
     row_widths,
     store_part,
     store_row,
+    working_dtype,
 )
+
+# From here on, rows of 2-byte elements are kept as they are, and converted where they are used.
+WIDE = tl.constexpr(16384)
+LARGEST = tl.constexpr(3.4028234663852886e38)
 
 
 @tl.kernel
@@ -41,21 +50,44 @@ def parameter(pointer, lanes, mask, is_given, otherwise):
 
 
 @tl.kernel
+def is_fine(dtype):
+    """Return whether elements are finer than the rounding of a mean: then its rest is taken off.
+
+    Between 16-bit elements there are larger steps than that.
+    """
+    return dtype == tl.float32 or dtype == tl.float64
+
+
+@tl.kernel
+def without_rest(variance, rest):
+    """Return the variance about the mean from that about the rounded mean, `rest` away from it.
+
+    A variance that overflowed stays infinite, so that the row becomes zeros and not NaN.
+    """
+    return variance - tl.minimum(rest * rest, LARGEST)
+
+
+@tl.kernel
 def layer_norm_tile(
     x_rows, weight, bias, out_rows,
-    lanes, columns, x_stride, out_stride, has_weight, has_bias, eps, mask, inside,
+    lanes, x_stride, out_stride, has_weight, has_bias, is_centred, share, eps, mask, inside,
 ):  # fmt: skip
     """Normalise the rows of one tile `[BLOCK_M, BLOCK_N]`; `inside` masks its columns alone."""
     values = load_row(x_rows, lanes, x_stride, mask, 0)
     # All loads before the first reduction: they overlap.
     scale = parameter(weight, lanes, inside, has_weight, 1)
     shift = parameter(bias, lanes, inside, has_bias, 0)
-    count = columns.to(tl.float32)
-    mean = tl.sum(values, axis=1) / count
-    centred = values - mean[:, None]
-    if mask is not None:
-        centred = tl.where(mask, centred, 0.0)
-    variance = tl.sum(centred * centred, axis=1) / count
+    centred = values
+    if is_centred != 0:
+        mean = tl.sum(values * share, axis=1)  # the sum alone may exceed all numbers
+        centred = values - mean[:, None]
+        if mask is not None:
+            centred = tl.where(mask, centred, 0.0)
+    variance = tl.sum(centred * centred, axis=1) * share
+    if is_fine(x_rows.dtype):
+        rest = tl.where(is_centred != 0, tl.sum(centred * share, axis=1), 0.0)
+        variance = without_rest(variance, rest)
+        centred = centred - rest[:, None]
     normalised = centred * (1.0 / tl.sqrt(variance + eps))[:, None]
     result = normalised * scale.to(tl.float32) + shift.to(tl.float32)
     store_row(out_rows, lanes, out_stride, result, mask)
@@ -70,7 +102,7 @@ def layer_norm(
     size0, size1, columns,
     x_stride0, x_stride1, x_stride2,
     out_stride0, out_stride1, out_stride2,
-    has_weight, has_bias, eps,
+    has_weight, has_bias, is_centred, share, eps,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Normalise each row of `x` into `out`; `columns <= BLOCK_N`, a program takes BLOCK_M rows."""
@@ -82,14 +114,16 @@ def layer_norm(
     if is_full(first, size0, size1, columns, BLOCK_M, BLOCK_N):
         layer_norm_tile(
             x_rows, weight, bias, out_rows,
-            lanes, columns, x_stride2, out_stride2, has_weight, has_bias, eps, None, None,
+            lanes, x_stride2, out_stride2,
+            has_weight, has_bias, is_centred, share, eps, None, None,
         )  # fmt: skip
     else:
         inside = lanes < columns.to(tl.int32)
         mask = lanes < row_widths(rows, size0, size1, columns)[:, None]
         layer_norm_tile(
             x_rows, weight, bias, out_rows,
-            lanes, columns, x_stride2, out_stride2, has_weight, has_bias, eps, mask, inside,
+            lanes, x_stride2, out_stride2,
+            has_weight, has_bias, is_centred, share, eps, mask, inside,
         )  # fmt: skip
 
 
@@ -100,28 +134,47 @@ def masked_part(values, start: tl.constexpr, end: tl.constexpr, body):
 
 
 @tl.kernel
-def normalised_parts(a, b, c, d, edge, inside, has_edge, body, columns, eps, PART: tl.constexpr):
+def normalised_parts(
+    a, b, c, d, edge, inside, has_edge, body, is_centred, share, eps, PART: tl.constexpr
+):  # fmt: skip
     """Return a row, held in parts, less its mean and over its deviation."""
+    dtype = a.dtype
     a, b, c, d, edge = in_f32(a, b, c, d, edge)
-    share = 1.0 / columns.to(tl.float32)
-    total = tl.sum((a + b) + (c + d), axis=0)
-    if has_edge:
-        total = total + tl.sum(edge, axis=0)
-    mean = total * share
-    a = a - mean
-    b = b - mean
-    c = c - mean
-    d = d - mean
-    if body < 4 * PART:
-        a = masked_part(a, 0, PART, body)
-        b = masked_part(b, PART, 2 * PART, body)
-        c = masked_part(c, 2 * PART, 3 * PART, body)
-        d = masked_part(d, 3 * PART, 4 * PART, body)
-    squares = tl.sum((a * a + b * b) + (c * c + d * d), axis=0)
-    if has_edge:
+    if is_centred != 0:
+        mean = tl.sum((a * share + b * share) + (c * share + d * share), axis=0)
+        if has_edge:
+            mean = mean + tl.sum(edge * share, axis=0)
+        a = a - mean
+        b = b - mean
+        c = c - mean
+        d = d - mean
+        if body < 4 * PART:
+            a = masked_part(a, 0, PART, body)
+            b = masked_part(b, PART, 2 * PART, body)
+            c = masked_part(c, 2 * PART, 3 * PART, body)
+            d = masked_part(d, 3 * PART, 4 * PART, body)
         edge = tl.where(inside, edge - mean, 0.0)
-        squares = squares + tl.sum(edge * edge, axis=0)
-    factor = tl.rsqrt(squares * share + eps)
+    squares = (a * a + b * b) + (c * c + d * d)
+    if is_fine(dtype):
+        part = tl.where(is_centred != 0, share, 0.0)
+        rest = tl.sum((a * part + b * part) + (c * part + d * part), axis=0)
+        variance = tl.sum(squares, axis=0) * share
+        if has_edge:
+            rest = rest + tl.sum(edge * part, axis=0)
+            variance = variance + tl.sum(edge * edge, axis=0) * share
+        factor = tl.rsqrt(without_rest(variance, rest) + eps)
+        rest = rest * factor
+        return (
+            a * factor - rest,
+            b * factor - rest,
+            c * factor - rest,
+            d * factor - rest,
+            edge * factor - rest,
+        )
+    variance = tl.sum(squares, axis=0) * share
+    if has_edge:
+        variance = variance + tl.sum(edge * edge, axis=0) * share
+    factor = tl.rsqrt(variance + eps)
     return a * factor, b * factor, c * factor, d * factor, edge * factor
 
 
@@ -134,7 +187,8 @@ def parameter_part(pointer, start: tl.constexpr, end: tl.constexpr, body, is_giv
 
 @tl.kernel
 def normalise_row(
-    x_row, weight, bias, out_row, columns, has_weight, has_bias, eps, PART: tl.constexpr
+    x_row, weight, bias, out_row, columns,
+    has_weight, has_bias, is_centred, share, eps, PART: tl.constexpr,
 ):  # fmt: skip
     """Normalise a row of up to 4 * PART elements.
 
@@ -147,7 +201,7 @@ def normalise_row(
     lanes, inside = edge_of(0, body, width, 16)
     a, b, c, d, edge = load_parts(x_row, body, lanes, inside, 0, PART)
     a, b, c, d, edge = normalised_parts(
-        a, b, c, d, edge, inside, has_edge, body, columns, eps, PART
+        a, b, c, d, edge, inside, has_edge, body, is_centred, share, eps, PART
     )
     scale = parameter_part(weight, 0, PART, body, has_weight, 1)
     shift = parameter_part(bias, 0, PART, body, has_bias, 0)
@@ -171,13 +225,111 @@ def normalise_row(
         tl.store(out_row + lanes, edge * edge_scale + edge_shift, mask=inside)
 
 
+@tl.kernel
+def packed(scale, shift):
+    """Return weight and bias, of 2 bytes each, as one word."""
+    upper = scale.to(tl.uint16, bitcast=True).to(tl.uint32) << 16
+    return upper | shift.to(tl.uint16, bitcast=True).to(tl.uint32)
+
+
+@tl.kernel
+def as_words(values):
+    """Return pairs of neighbours of 2 bytes each as words."""
+    low, high = tl.split(tl.reshape(values, (values.numel // 2, 2)))
+    return packed(high, low)
+
+
+@tl.kernel
+def held_back(words, result):
+    """Return words as they are, or else a NaN `result` makes the row NaN whatever they are.
+
+    What a word holds is converted anew behind a reduction, of which `result` comes. The compiler
+    would convert it once and keep it across, in twice the registers.
+    """
+    return words ^ tl.where(result != result, 0x80008000, 0).to(tl.uint32)
+
+
+@tl.kernel
+def halves(words, dtype: tl.constexpr):
+    """Return the lower and the upper of the two elements of each word."""
+    low = (words & 0xFFFF).to(tl.uint16).to(dtype, bitcast=True).to(tl.float32)
+    high = (words >> 16).to(tl.uint16).to(dtype, bitcast=True).to(tl.float32)
+    return low, high
+
+
+@tl.kernel
+def sum_of_words(parts, mean, share, body, dtype: tl.constexpr, SQUARED: tl.constexpr):
+    """Return the sum of what lies in words, or of its squares about the mean, times `share`."""
+    half: tl.constexpr = parts[0].numel
+    total = tl.zeros((half,), tl.float32)
+    for i in tl.static_range(len(parts)):
+        low, high = halves(parts[i], dtype)
+        if SQUARED:
+            low = low - mean
+            high = high - mean
+            if body < 2 * half * (i + 1):
+                inside = 2 * tl.arange(i * half, (i + 1) * half) < body
+                low = tl.where(inside, low, 0.0)
+                high = tl.where(inside, high, 0.0)
+            total = total + (low * low + high * high)
+        else:
+            total = total + (low * share + high * share)
+    return tl.sum(total, axis=0)
+
+
+@tl.kernel
+def normalise_wide_row(
+    x_row, weight, bias, out_row, columns,
+    has_weight, has_bias, is_centred, share, eps, PART: tl.constexpr,
+):  # fmt: skip
+    """Normalise a row of up to 8 * PART elements of 2 bytes, whose f32 values would fill a GPU.
+
+    They wait as they were loaded and are converted three times: two programs fit a multiprocessor,
+    so that one loads while the other computes.
+    """
+    dtype: tl.constexpr = x_row.dtype
+    width = columns.to(tl.int32)
+    body = width & -8
+    has_edge = body < width
+    lanes, inside = edge_of(0, body, width, 16)
+    parts = ()
+    for i in tl.static_range(8):
+        part = load_part(x_row, i * PART, (i + 1) * PART, body, 0, ".cg")
+        parts = (*parts, as_words(part))
+    edge = tl.load(x_row + lanes, mask=inside, other=0).to(tl.float32)
+    mean = 0.0
+    if is_centred != 0:
+        mean = sum_of_words(parts, 0.0, share, body, dtype, False)
+        if has_edge:
+            mean = mean + tl.sum(edge * share, axis=0)
+        edge = tl.where(inside, edge - mean, 0.0)
+    again = ()
+    for i in tl.static_range(8):
+        again = (*again, held_back(parts[i], mean))
+    variance = sum_of_words(again, mean, share, body, dtype, True) * share
+    if has_edge:
+        variance = variance + tl.sum(edge * edge, axis=0) * share
+    factor = tl.rsqrt(variance + eps)
+    for i in tl.static_range(8):
+        scale = parameter_part(weight, i * PART, (i + 1) * PART, body, has_weight, 1)
+        shift = parameter_part(bias, i * PART, (i + 1) * PART, body, has_bias, 0)
+        low, high = halves(held_back(again[i], factor), dtype)
+        values = (tl.interleave(low, high) - mean) * factor
+        result = values * scale.to(tl.float32) + shift.to(tl.float32)
+        store_part(out_row, i * PART, (i + 1) * PART, body, result)
+    if has_edge:
+        edge_scale = parameter(weight, lanes, inside, has_weight, 1).to(tl.float32)
+        edge_shift = parameter(bias, lanes, inside, has_bias, 0).to(tl.float32)
+        tl.store(out_row + lanes, edge * factor * edge_scale + edge_shift, mask=inside)
+
+
 @tl.kernel(divisible=("x_stride0", "x_stride1", "out_stride0", "out_stride1"))
 def layer_norm_row(
     x, weight, bias, out,
     size0, size1, columns,
     x_stride0, x_stride1,
     out_stride0, out_stride1,
-    has_weight, has_bias, eps,
+    has_weight, has_bias, is_centred, share, eps,
     BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Normalise each row of `x` into `out`; `columns <= BLOCK_N`, a program takes one row.
@@ -187,9 +339,16 @@ def layer_norm_row(
     row = tl.program_id(0)
     x_row = x + row_offsets(row, size0, size1, x_stride0, x_stride1)
     out_row = out + row_offsets(row, size0, size1, out_stride0, out_stride1)
-    normalise_row(
-        x_row, weight, bias, out_row, columns, has_weight, has_bias, eps, BLOCK_N // 4
-    )  # fmt: skip
+    if BLOCK_N >= WIDE and not is_fine(x.dtype):
+        normalise_wide_row(
+            x_row, weight, bias, out_row, columns,
+            has_weight, has_bias, is_centred, share, eps, BLOCK_N // 8,
+        )  # fmt: skip
+    else:
+        normalise_row(
+            x_row, weight, bias, out_row, columns,
+            has_weight, has_bias, is_centred, share, eps, BLOCK_N // 4,
+        )  # fmt: skip
 
 
 @tl.kernel
@@ -212,13 +371,6 @@ def held(words, row):
 
 
 @tl.kernel
-def packed(scale, shift):
-    """Return weight and bias, of 2 bytes each, as one word."""
-    upper = scale.to(tl.uint16, bitcast=True).to(tl.uint32) << 16
-    return upper | shift.to(tl.uint16, bitcast=True).to(tl.uint32)
-
-
-@tl.kernel
 def scaled(values, words, dtype: tl.constexpr):
     """Return values times weight plus bias, which `packed` made one word."""
     scale = (words >> 16).to(tl.uint16).to(dtype, bitcast=True).to(tl.float32)
@@ -230,7 +382,7 @@ def scaled(values, words, dtype: tl.constexpr):
 def normalise_rows(
     x, weight, bias, out,
     lead, size0, size1, columns, x_stride0, x_stride1, out_stride0, out_stride1,
-    has_weight, has_bias, eps, BLOCK_N: tl.constexpr,
+    has_weight, has_bias, is_centred, share, eps, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Normalise this program's rows, whose first `lead` elements lie before a multiple of 16 bytes.
 
@@ -252,7 +404,6 @@ def normalise_rows(
     )
     edge_scale = parameter(weight + lead, lanes, inside, has_weight, 1).to(tl.float32)
     edge_shift = parameter(bias + lead, lanes, inside, has_bias, 0).to(tl.float32)
-    share = 1.0 / columns.to(tl.float32)
     for row in range(first, rows, step):
         values = chunk.to(tl.float32)
         edge = chunk_edge.to(tl.float32)
@@ -261,9 +412,10 @@ def normalise_rows(
         x_row = tl.multiple_of(x_row, 16)
         chunk = load_part(x_row, 0, BLOCK_N, tl.where(following < rows, body, 0), 0, ".cg")
         chunk_edge = tl.load(x_row + lanes, mask=inside & (following < rows), other=0)
-        mean = row_total(values, edge, BLOCK_N // 32) * share
-        values = masked_part(values - mean, 0, BLOCK_N, body)
-        edge = tl.where(inside, edge - mean, 0.0)
+        if is_centred != 0:
+            mean = row_total(values * share, edge * share, BLOCK_N // 32)
+            values = masked_part(values - mean, 0, BLOCK_N, body)
+            edge = tl.where(inside, edge - mean, 0.0)
         squares = row_total(values * values, edge * edge, BLOCK_N // 32)
         factor = tl.rsqrt(squares * share + eps)
         out_row = out + lead + row_offsets(row, size0, size1, out_stride0, out_stride1)
@@ -279,7 +431,7 @@ def layer_norm_rows(
     size0, size1, columns,
     x_stride0, x_stride1,
     out_stride0, out_stride1,
-    has_weight, has_bias, eps,
+    has_weight, has_bias, is_centred, share, eps,
     BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Normalise each row of `x` into `out`; `columns <= BLOCK_N`.
@@ -302,15 +454,21 @@ def layer_norm_rows(
     if is_alike & ((lead == 0) | (lead <= columns)):
         normalise_rows(
             x, weight, bias, out, lead, size0, size1, columns, x_stride0, x_stride1,
-            out_stride0, out_stride1, has_weight, has_bias, eps, BLOCK_N,
+            out_stride0, out_stride1, has_weight, has_bias, is_centred, share, eps, BLOCK_N,
         )  # fmt: skip
     else:
         for row in range(tl.program_id(0), size0 * size1, step):
             normalise_row(
                 x + row_offsets(row, size0, size1, x_stride0, x_stride1), weight, bias,
                 out + row_offsets(row, size0, size1, out_stride0, out_stride1),
-                columns, has_weight, has_bias, eps, BLOCK_N // 4,
+                columns, has_weight, has_bias, is_centred, share, eps, BLOCK_N // 4,
             )  # fmt: skip
+
+
+@tl.kernel
+def weight_of_chunk(earlier, is_centred, working: tl.constexpr):
+    """Return by how much a value moves the mean of its lane, after `earlier` ones; else by 0."""
+    return tl.where(is_centred != 0, 1.0, 0.0).to(working) / (earlier + 1).to(working)
 
 
 @tl.kernel(
@@ -322,46 +480,48 @@ def layer_norm_looped(
     size0, size1, columns,
     x_stride0, x_stride1, x_stride2,
     out_stride0, out_stride1, out_stride2,
-    has_weight, has_bias, eps,
+    has_weight, has_bias, is_centred, share, eps,
     BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Normalise each row of `x` into `out`, rows of any width; a program takes one row."""
     row = tl.program_id(0)
     x_row = x + row_offsets(row, size0, size1, x_stride0, x_stride1)
     out_row = out + row_offsets(row, size0, size1, out_stride0, out_stride1)
-    lane_mean = tl.zeros((BLOCK_N,), tl.float32)
-    lane_squares = tl.zeros((BLOCK_N,), tl.float32)
-    chunks = 0.0
+    working = working_dtype(x.dtype)
+    lane_mean = tl.zeros((BLOCK_N,), working)
+    lane_squares = tl.zeros((BLOCK_N,), working)
     # Full chunks without a mask, then the rest of the row with one. Each is loaded while the one
     # before it is worked on. The way back begins with the chunk that the way there ended with.
-    full = columns // BLOCK_N * BLOCK_N
+    chunks = columns // BLOCK_N
+    full = chunks * BLOCK_N
     chunk = load_chunk(x_row, 0, x_stride2, full > 0, 0, BLOCK_N)
     for start in range(0, full, BLOCK_N):
-        values = chunk.to(tl.float32)
+        values = chunk.to(working)
         following = start + BLOCK_N
         chunk = load_chunk(x_row, following, x_stride2, following < full, chunk, BLOCK_N)
-        chunks = chunks + 1.0
         difference = values - lane_mean
-        lane_mean = lane_mean + difference * (1.0 / chunks)
+        lane_mean = lane_mean + difference * weight_of_chunk(start // BLOCK_N, is_centred, working)
         lane_squares = lane_squares + difference * (values - lane_mean)
     lanes = full + tl.arange(0, BLOCK_N)
     mask = lanes < columns
-    lane_count = chunks + mask.to(tl.float32)
+    lane_count = chunks.to(working) + mask.to(working)
     if full < columns:
         values = load_row(x_row, lanes, x_stride2, mask, 0)
         difference = tl.where(mask, values - lane_mean, 0.0)
-        lane_mean = lane_mean + difference * (1.0 / (chunks + 1.0))
+        lane_mean = lane_mean + difference * weight_of_chunk(chunks, is_centred, working)
         lane_squares = lane_squares + difference * tl.where(mask, values - lane_mean, 0.0)
-    count = columns.to(tl.float32)
-    mean = tl.sum(lane_mean * lane_count, axis=0) / count
+    mean = tl.sum(lane_mean * (lane_count * share), axis=0)
     apart = lane_mean - mean
-    variance = tl.sum(lane_squares + lane_count * apart * apart, axis=0) / count
+    rest = tl.sum(apart * (lane_count * share), axis=0)  # what rounding left in the mean
+    apart = apart - rest
+    variance = tl.sum(lane_squares + lane_count * apart * apart, axis=0) * share
     deviation = 1.0 / tl.sqrt(variance + eps)
+    rest = rest * deviation
     if full < columns:
         values = load_row(x_row, lanes, x_stride2, mask, 0)
-        scale = parameter(weight, lanes, mask, has_weight, 1).to(tl.float32)
-        shift = parameter(bias, lanes, mask, has_bias, 0).to(tl.float32)
-        result = (values - mean) * deviation * scale + shift
+        scale = parameter(weight, lanes, mask, has_weight, 1).to(working)
+        shift = parameter(bias, lanes, mask, has_bias, 0).to(working)
+        result = ((values - mean) * deviation - rest) * scale + shift
         store_row(out_row, lanes, out_stride2, result, mask)
     for passed in range(0, full, BLOCK_N):
         start = full - BLOCK_N - passed
@@ -370,6 +530,6 @@ def layer_norm_looped(
         shift = parameter(bias, lanes, None, has_bias, 0)
         values = chunk
         chunk = load_chunk(x_row, start - BLOCK_N, x_stride2, start > 0, values, BLOCK_N)
-        normalised = (values.to(tl.float32) - mean) * deviation
-        result = normalised * scale.to(tl.float32) + shift.to(tl.float32)
+        normalised = (values.to(working) - mean) * deviation - rest
+        result = normalised * scale.to(working) + shift.to(working)
         store_row(out_row, lanes, out_stride2, result, None)

@@ -41,11 +41,17 @@ def row_widths(rows, size0, size1, columns):
 
 
 @tl.kernel
+def working_dtype(dtype):
+    """Return what kernels compute in: f64 for f64, f32 for the narrower."""
+    if dtype == tl.float64:
+        return tl.float64
+    return tl.float32
+
+
+@tl.kernel
 def widened(values):
-    """Return values in the type that kernels compute in: f64 for f64, f32 for the narrower."""
-    if values.dtype == tl.float64:
-        return values
-    return values.to(tl.float32)
+    """Return values in the type that kernels compute in."""
+    return values.to(working_dtype(values.dtype))
 
 
 @tl.kernel

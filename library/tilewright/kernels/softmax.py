@@ -1,4 +1,4 @@
-"""Softmax over the last axis, in f32 whatever the element type.
+"""Softmax over the last axis, in f32 whatever the narrower element type, in f64 for f64.
 
 `softmax` holds whole rows in registers, `softmax_row` one long row in parts: one read of memory and
 one write. `softmax_looped` takes rows of any width with the online recurrence (Milakov and
@@ -23,6 +23,7 @@ from tilewright.kernels.rows import (
     row_widths,
     store_part,
     store_row,
+    working_dtype,
 )
 
 # The maximum is taken off before the factor: a large product would round away what matters.
@@ -31,6 +32,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 LARGE = tl.constexpr(1e7)
 # Finite, so that the difference of two running maxima is never inf - inf.
 LOWEST = tl.constexpr(-3.4028234663852886e38)
+LOWEST_64 = tl.constexpr(-1.7976931348623157e308)
 # From here on, rows of 2-byte elements are read again rather than kept in f32.
 WIDE = tl.constexpr(16384)
 
@@ -163,8 +165,9 @@ def softmax_of_wide_row(x_row, out_row, lead, width, PART: tl.constexpr):
 @tl.kernel
 def softmax_of_walked_row(x_row, out_row, columns, x_stride, out_stride, BLOCK_N: tl.constexpr):
     """Write the softmax of a row of any width, chunk by chunk, twice."""
-    running_max = tl.full((BLOCK_N,), LOWEST, tl.float32)
-    running_sum = tl.zeros((BLOCK_N,), tl.float32)
+    working = working_dtype(x_row.dtype)
+    running_max = tl.full((BLOCK_N,), LOWEST_64 if working == tl.float64 else LOWEST, working)
+    running_sum = tl.zeros((BLOCK_N,), working)
     # Full chunks without a mask, then the rest of the row with one. Each is loaded while the one
     # before it is worked on. The way back begins with the chunk that the way there ended with.
     full = columns // BLOCK_N * BLOCK_N
@@ -173,7 +176,7 @@ def softmax_of_walked_row(x_row, out_row, columns, x_stride, out_stride, BLOCK_N
         values = chunk
         following = start + BLOCK_N
         chunk = load_chunk(x_row, following, x_stride, following < full, values, BLOCK_N)
-        running_max, running_sum = take_chunk(running_max, running_sum, values.to(tl.float32))
+        running_max, running_sum = take_chunk(running_max, running_sum, values.to(working))
     lanes = full + tl.arange(0, BLOCK_N)
     if full < columns:
         values = load_row(x_row, lanes, x_stride, lanes < columns, float("-inf"))
@@ -188,7 +191,7 @@ def softmax_of_walked_row(x_row, out_row, columns, x_stride, out_stride, BLOCK_N
         values = chunk
         start = full - BLOCK_N - passed
         chunk = load_chunk(x_row, start - BLOCK_N, x_stride, start > 0, values, BLOCK_N)
-        result = tl.exp2((values.to(tl.float32) - row_max) * LOG2_E) * scale
+        result = tl.exp2((values.to(working) - row_max) * LOG2_E) * scale
         store_row(out_row, start + tl.arange(0, BLOCK_N), out_stride, result, None)
 
 

@@ -11,7 +11,6 @@ import ast
 import builtins
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from types import FunctionType, ModuleType
 from typing import Any
@@ -20,6 +19,7 @@ from tilewright.abi.keys import annotation_text
 from tilewright.errors import KernelNameError, SourceLocation
 from tilewright.language.source import parameter_names
 from tilewright.language.types import constexpr
+from tilewright.lazy_dataclass import dataclass
 
 MISSING: Any = object()
 

@@ -9,12 +9,13 @@ the values that the kernel gets.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
 from tilewright.abi.signature import ConstexprValue
 from tilewright.errors import KernelTypeError
+from tilewright.lazy_dataclass import dataclass
 
 __all__ = ["NO_CHOICES", "Choices", "Config", "Heuristic"]
 

@@ -56,6 +56,9 @@ class Kernel:
     wrong.
     """
 
+    # Of an object with a dict, only a slot is read without a search: each launch reads this one.
+    __slots__ = ("__dict__", "__weakref__", "_over")
+
     def __init__(
         self, fn: FunctionType, rule: SpecializationRule, choices: Choices = NO_CHOICES
     ) -> None:
@@ -67,6 +70,7 @@ class Kernel:
         self.qualified_name = f"{fn.__module__}.{fn.__qualname__}"
         self.location: SourceLocation = source.location_of_function(fn)
         self.__doc__ = fn.__doc__
+        self._over: Callable[[object], Callable[..., None]] = self._first_over
         check_declaration(fn, rule, self.location)
 
     def __repr__(self) -> str:
@@ -79,7 +83,9 @@ class Kernel:
         returned is called with the kernel's arguments, and `num_warps`, `num_stages` and `stream`
         as keywords.
         """
-        return self.launcher(grid)
+        # Read, then called: of the two spellings the one that the interpreter specializes.
+        over = self._over
+        return over(grid)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Raise OutsideKernelError: kernels call kernels, Python launches them over a grid."""
@@ -114,6 +120,11 @@ class Kernel:
         from tilewright.runtime.launch import launcher_of
 
         return launcher_of(self)
+
+    def _first_over(self, grid: object) -> Callable[..., None]:
+        # A C launcher's bound method costs less to call than the object.
+        self._over = getattr(self.launcher, "over", self.launcher)
+        return self._over(grid)
 
     @cached_property
     def tree(self) -> ast.FunctionDef:

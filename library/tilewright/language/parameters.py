@@ -7,7 +7,6 @@ launch of a prebuilt kernel binds its arguments without parsing anything.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from types import FunctionType
@@ -21,6 +20,7 @@ from tilewright.errors import (
 )
 from tilewright.language import captures as names
 from tilewright.language.types import constexpr
+from tilewright.lazy_dataclass import dataclass
 
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "stream")
 """Keyword arguments of a launch that are no parameters of the kernel."""

@@ -21,6 +21,8 @@ from tilewright.errors import KernelSyntaxError, SourceLocation
 def find_tree(function: FunctionType) -> ast.FunctionDef:
     """Return the `def` of `function`; raises KernelSyntaxError when no source fits it."""
     code = function.__code__
+    # A module that was imported again has another text than the one that is remembered.
+    linecache.checkcache(code.co_filename)
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
         msg = (

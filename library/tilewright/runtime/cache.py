@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 _SUFFIX = ".twk"
 _DAMAGED, _PARTIAL = ".damaged", ".partial"
 _LOCKS = 256
+# What else lies in the folder: locks, tables of configurations, the caches of the factory.
+_NEIGHBOURS = ("locks", "tuned", "factory")
 # A holder that compiles takes seconds. One that hangs must not stop every other process with it.
 _LOCK_WARNING_SECONDS, _LOCK_PATIENCE_SECONDS = 20.0, 300.0
 _LEFTOVER_SECONDS = 24 * 3600.0
@@ -131,6 +133,31 @@ class UserCache:
         """Return the files of the cache, in order."""
         folder = self.folder()
         return () if folder is None else tuple(sorted(folder.glob(f"*/*{_SUFFIX}")))
+
+    def strangers(self) -> tuple[Path, ...]:
+        """Return what in the folder in use is no file of the cache, nor of those beside it."""
+        folder = self.folder()
+        if folder is None:
+            return ()
+        found = [path for path in folder.iterdir() if not path.is_dir()]
+        for path in folder.glob("*/*"):
+            is_ours = path.suffix in (_SUFFIX, _DAMAGED, _PARTIAL)
+            if path.parent.name not in _NEIGHBOURS and not is_ours:
+                found.append(path)
+        return tuple(sorted(found))
+
+    def is_writable(self) -> bool:
+        """Return whether a file can be kept: in a folder that exists, or in one that can be made.
+
+        Looks at permissions and writes nothing.
+        """
+        for path in self._candidates:
+            parents = (parent for parent in (path, *path.parents) if parent.is_dir())
+            nearest = next(parents, None)
+            is_open = nearest is not None and os.access(nearest, os.W_OK | os.X_OK)
+            if is_open and (nearest != path or _refusal(path) is None):
+                return True
+        return False
 
     def _writable(self) -> Path | None:
         for candidate in self._candidates:

@@ -13,7 +13,6 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import tilewright
 from tilewright.abi.arguments import ABI_VERSION, LaunchAbi
 from tilewright.abi.manifest import PTX, Blob, Entry, blob_target
 from tilewright.errors import CorruptBlobError, FormatError
+from tilewright.lazy_dataclass import dataclass
 
 _MAGIC = b"TWCACHE1"
 # CUDA 12.0 loads every cubin of ptxas 12.9 for chips it knows, 11.0 is where PTX 7.0 began.

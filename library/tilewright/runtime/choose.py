@@ -15,7 +15,6 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from statistics import median
@@ -31,6 +30,7 @@ from tilewright.errors import (
 from tilewright.language.choices import NO_CHOICES, Config
 from tilewright.language.kernel import Kernel
 from tilewright.language.parameters import NO_DEFAULT
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.device import device as device_of
 from tilewright.runtime.launcher import native
 from tilewright.runtime.memory import DeviceArray, as_device_array

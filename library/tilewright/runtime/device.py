@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from tilewright.abi.target import ComputeCapability
 from tilewright.errors import NoDriverError
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.launcher import native
 
 _MULTIPROCESSOR_COUNT = 16

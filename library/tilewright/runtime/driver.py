@@ -12,11 +12,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from tilewright.errors import DriverError
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.device import format_version
 from tilewright.runtime.launcher import native
 

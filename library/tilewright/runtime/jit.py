@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,6 +61,24 @@ def build_key(source_key: str, target: Target | None) -> str:
     from tilewright_compiler import driver
 
     return driver.build_key(source_key, target)
+
+
+def why_common_schedule(kernel: Kernel, signature: KernelSignature, target: Target) -> str | None:
+    """Return why a kernel gets the common schedule on a target; None if it gets that target's."""
+    from tilewright_compiler import driver
+
+    return driver.why_common_schedule(kernel, signature, target)
+
+
+def tool_versions() -> dict[str, str]:
+    """Return what of the compiler's tools is installed, with versions."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for name in _TOOLS:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def interpret_kernel(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.abi.arguments import AbiParameter, LaunchAbi
 from tilewright.abi.manifest import PTX
@@ -22,6 +22,7 @@ from tilewright.errors import (
     ToolchainError,
     UnsupportedTargetError,
 )
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.expression import compile_expression
 from tilewright.runtime.launcher import CODES, native
 from tilewright.runtime.resolve import Candidate, Decision, Reason

@@ -9,13 +9,13 @@ is where it is, or why not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from tilewright.abi.arguments import LaunchAbi
 from tilewright.abi.manifest import PTX, Blob, Entry, blob_target
 from tilewright.abi.target import ComputeCapability, Target, ptx_may_run_on
 from tilewright.errors import ResolveError
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.device import DeviceFacts, format_version
 
 Origin = Literal["prebuilt", "family", "cached", "compile", "ptx", "cached ptx", "compiled ptx"]
@@ -37,21 +37,6 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Offers:
-    """What could serve one signature.
-
-    `entry` is the bundle's, `cached` an entry of the user cache of the same form. `compiler` is
-    None when the compiler may be asked, else why not; `jit_target` is what it would assemble for
-    the device, None when its toolchain does not know the GPU.
-    """
-
-    entry: Entry | None
-    cached: Entry | None
-    compiler: str | None
-    jit_target: Target | None
-
-
-@dataclass(frozen=True, slots=True)
 class Reason:
     """Why a candidate was accepted or refused."""
 
@@ -64,10 +49,37 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
+class Bundled:
+    """An entry of the bundle in `folder`; `place` says so to the reader where there are several."""
+
+    entry: Entry
+    folder: str = ""
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What could serve one signature.
+
+    `bundled` are the entries of the bundles, the first to be asked first, and `faults` why some
+    could not be asked; `cached` is an entry of the user cache of the same form. `compiler` is None
+    when the compiler may be asked, else why not; `jit_target` is what it would assemble for the
+    device, None when its toolchain does not know the GPU.
+    """
+
+    bundled: tuple[Bundled, ...]
+    cached: Entry | None
+    compiler: str | None
+    jit_target: Target | None
+    faults: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """One way to serve the launch. `blob` and `entry` are None when it must be compiled first.
 
-    Of what is compiled, `is_common` takes the cubin of the schedule that all targets share.
+    Of what is compiled, `is_common` takes the cubin of the schedule that all targets share. What a
+    bundle holds is in its `folder`.
     """
 
     origin: Origin
@@ -75,6 +87,7 @@ class Candidate:
     entry: Entry | None
     blob: Blob | None
     is_common: bool = False
+    folder: str = ""
 
     def __str__(self) -> str:
         # The floor is one text for all, so its origin says everything.
@@ -117,11 +130,20 @@ def resolve(
     policy: Policy,
 ) -> Decision:
     """Return the candidates for one signature on `device` in the order in which to try them."""
-    trace: list[Reason] = []
+    trace: list[Reason] = list(offers.faults)
     candidates: list[Candidate] = []
     if policy.cubins:
-        candidates += _cubins(offers.entry, device, trace, is_cached=False)
-        candidates += _cubins(offers.cached, device, trace, is_cached=True)
+        for bundled in offers.bundled:
+            candidates += _cubins(bundled, device, trace, is_cached=False)
+        if not offers.bundled:
+            which = "no bundle that can be used" if offers.faults else "the bundle"
+            verb = "has an entry" if offers.faults else "has no entry"
+            text = f"{which} {verb} for this kernel and signature"
+            trace.append(Reason("prebuilt", False, text))
+        if offers.cached is not None:
+            candidates += _cubins(Bundled(offers.cached), device, trace, is_cached=True)
+        else:
+            trace.append(Reason("cached", False, "not compiled on this machine by this version"))
         candidates += _compile(offers, device, policy, trace)
     else:
         trace.append(Reason("prebuilt", False, "CUDA_FORCE_PTX_JIT=1 asks for PTX alone"))
@@ -130,16 +152,9 @@ def resolve(
 
 
 def _cubins(
-    entry: Entry | None, device: DeviceFacts, trace: list[Reason], *, is_cached: bool
+    bundled: Bundled, device: DeviceFacts, trace: list[Reason], *, is_cached: bool
 ) -> list[Candidate]:
-    if entry is None:
-        if not is_cached:
-            trace.append(
-                Reason("prebuilt", False, "the bundle has no entry for this kernel and signature")
-            )
-        else:
-            trace.append(Reason("cached", False, "not compiled on this machine by this version"))
-        return []
+    entry, place = bundled.entry, f", {bundled.place}" if bundled.place else ""
     found: list[tuple[tuple[int, int, int, int], Candidate, str]] = []
     for name, blob in sorted(_cubin_blobs(entry).items()):
         target = Target.parse(blob_target(name))
@@ -150,15 +165,16 @@ def _cubins(
         label = f"{'cached' if is_cached else 'prebuilt'} {name}"
         refusal = _refuse_cubin(target, entry, blob, device)
         if refusal is not None:
-            trace.append(Reason(label, False, refusal))
+            trace.append(Reason(label, False, refusal + place))
             continue
         origin: Origin = "cached" if is_cached else "prebuilt" if is_exact else "family"
         # Exact before family, newer before older, of equals the one with more features, and before
         # the common schedule the target's own.
         features, is_common = ("a", "f", "").index(target.suffix), int(blob.abi is None)
         rank = (0 if is_exact else 1, -target.minor, features, is_common)
-        text = _acceptance(target, device.capability, entry.abi_of(blob))
-        found.append((rank, Candidate(origin, name, entry, blob), text))
+        text = _acceptance(target, device.capability, entry.abi_of(blob)) + place
+        candidate = Candidate(origin, name, entry, blob, folder=bundled.folder)
+        found.append((rank, candidate, text))
     found.sort(key=lambda item: item[0])
     trace.extend(Reason(str(candidate), True, text) for _, candidate, text in found)
     return [candidate for _, candidate, _ in found]
@@ -173,8 +189,12 @@ def _acceptance(target: Target, capability: ComputeCapability, abi: LaunchAbi) -
     text = "made for this GPU" if is_exact else f"{target} also runs on {capability}"
     if abi.tma_ok:
         text += f", where {abi.tma_ok}"
-    untuned = _KNOWN_UNTUNED.get(capability.major)
-    return f"{text} ({untuned})" if untuned else text
+    return text + _untuned(capability)
+
+
+def _untuned(capability: ComputeCapability) -> str:
+    note = _KNOWN_UNTUNED.get(capability.major)
+    return f" ({note})" if note else ""
 
 
 def _refuse_cubin(target: Target, entry: Entry, blob: Blob, device: DeviceFacts) -> str | None:
@@ -210,7 +230,8 @@ def _compile(
         )
         return []
     candidate = Candidate("compile", str(offers.jit_target), None, None)
-    trace.append(Reason(str(candidate), True, "the compiler is installed and knows this GPU"))
+    text = "the compiler is installed and knows this GPU" + _untuned(device.capability)
+    trace.append(Reason(str(candidate), True, text))
     return [candidate]
 
 
@@ -227,21 +248,20 @@ def _ptx(
         return []
     candidates: list[Candidate] = []
     has_text = False
-    sources: tuple[tuple[Origin, Entry | None], ...] = (
-        ("ptx", offers.entry),
-        ("cached ptx", offers.cached),
-    )
-    for origin, entry in sources:
-        blob = None if entry is None else entry.blobs.get(PTX)
-        if entry is None or blob is None:
+    sources: list[tuple[Origin, Bundled]] = [("ptx", each) for each in offers.bundled]
+    if offers.cached is not None:
+        sources.append(("cached ptx", Bundled(offers.cached)))
+    for origin, bundled in sources:
+        entry, place = bundled.entry, f", {bundled.place}" if bundled.place else ""
+        blob = entry.blobs.get(PTX)
+        if blob is None:
             continue
         has_text = True
         refusal = _refuse_limits(entry, blob, device)
         if refusal is None:
-            candidates.append(Candidate(origin, PTX, entry, blob))
-        trace.append(
-            Reason(origin, refusal is None, refusal or "the driver assembles the portable text")
-        )
+            candidates.append(Candidate(origin, PTX, entry, blob, folder=bundled.folder))
+        text = refusal or "the driver assembles the portable text"
+        trace.append(Reason(origin, refusal is None, text + place))
     # A text that is refused would be made again with the same limits.
     if has_text:
         return candidates
@@ -261,6 +281,8 @@ def _remedy(capability: ComputeCapability, trace: tuple[Reason, ...]) -> str:
     if not ptx_may_run_on(PTX_TARGET, capability):
         return f"GPUs older than {PTX_TARGET.major}.{PTX_TARGET.minor} are not supported"
     texts = " ".join(reason.text for reason in trace if not reason.is_accepted)
+    if "install tilewright again" in texts:
+        return "install tilewright again: files are damaged; `tilewright doctor` names them all"
     if "TILEWRIGHT_JIT=off" in texts:
         return "allow the compiler (TILEWRIGHT_JIT=on), or bundle this kernel and signature"
     if "not installed" in texts:

@@ -7,13 +7,13 @@ find its result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.abi.arguments import LaunchAbi
 from tilewright.abi.manifest import OWN_SCHEDULE, PTX
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
+from tilewright.errors import FormatError
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime import cache, jit, store
 from tilewright.runtime.device import DeviceFacts
 from tilewright.runtime.resolve import Candidate, Decision, Offers, Policy, resolve
@@ -27,21 +27,22 @@ def decide_key(
     kernel: str, signature: str, key: str, *, facts: DeviceFacts, policy: Policy | None = None
 ) -> Decision:
     """Return the decision for a source key; `policy` is the settings' unless given."""
-    found = store.find(key)
+    bundled, faults = store.find(key)
     target = jit.target_for(facts.capability)
     policy = policy or policy_of_settings(jit=settings().jit)
     # The cache is asked only where the bundle has nothing: the prebuilt path reads no user folder.
-    is_jit = found is None and policy.jit
+    is_jit = not bundled and policy.jit
     cached = cache.user_cache().find(key, target, _freshness(key, target)) if is_jit else None
     return resolve(
         kernel,
         signature,
         key,
         offers=Offers(
-            entry=None if found is None else found[1],
+            bundled=bundled,
             cached=None if cached is None else cached.entry,
             compiler=jit.why_unavailable(),
             jit_target=target,
+            faults=faults,
         ),
         device=facts,
         policy=policy,
@@ -107,12 +108,22 @@ class Fetcher:
 
 
 def fetch_bundled(key: str, candidate: Candidate) -> tuple[LaunchAbi, bytes]:
-    """Return the ABI and the checked bytes of a candidate that a bundle holds."""
-    found = store.find(key)
-    assert found is not None
-    assert candidate.entry is not None
-    assert candidate.blob is not None
-    return candidate.entry.abi_of(candidate.blob), found[0].read(candidate.blob)
+    """Return the ABI and the checked bytes of a candidate that a bundle holds.
+
+    Where another process replaced the bundle since the decision, those of the new one's.
+    """
+    entry, blob = candidate.entry, candidate.blob
+    bundle = store.bundle_at(candidate.folder)
+    while True:
+        assert entry is not None
+        assert blob is not None
+        try:
+            return entry.abi_of(blob), bundle.read(blob)
+        except FormatError:
+            entry, old = bundle.entry(key), blob
+            blob = None if entry is None else entry.blobs.get(candidate.target)
+            if blob is None or blob == old:
+                raise
 
 
 def _freshness(key: str, target: Target | None) -> str | None:

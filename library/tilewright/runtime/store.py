@@ -1,87 +1,61 @@
-"""The bundles on disk, found and read: which entry has a source key, and the bytes of its blobs.
+"""The bundles of this process in the order in which they are asked: which one has a source key?
 
-A bundle is a folder with `manifest.json` and packs. The wheel's own is `tilewright/_prebuilt`,
-found through `importlib.resources` because an editable install keeps it elsewhere than the sources;
-a checkout also has `build/bundle/`. `TILEWRIGHT_BUNDLE_PATH` replaces both. Other packages bring
-bundles of their own, which are asked from the first use of one of their kernels on. Nothing is
-locked and nothing is written.
+First those that the program added, then those of `TILEWRIGHT_EXTRA_BUNDLES`, then that of the
+installation, last those that other packages bring, which are asked from the first use of one of
+their kernels on. The wheel's own is `tilewright/_prebuilt`, found through `importlib.resources`
+because an editable install keeps it elsewhere than the sources; a checkout also has
+`build/bundle/`; `TILEWRIGHT_BUNDLE_PATH` replaces both. A bundle that cannot be used is told of in
+every decision and never passes for an empty one. Nothing is locked and nothing is written.
 """
 
 from __future__ import annotations
 
 import atexit
+import importlib
+import logging
 import sys
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
-from threading import Lock
+from typing import TypeVar
 
 from tilewright.abi import keys
-from tilewright.abi.manifest import (
-    FILE_NAME,
-    Blob,
-    Entry,
-    Manifest,
-    read_manifest,
-)
-from tilewright.abi.pack import PackReader
+from tilewright.abi.manifest import FILE_NAME, Entry, KernelRecord
 from tilewright.abi.signature import KernelSignature
-from tilewright.errors import FormatError
+from tilewright.errors import ArgumentError, FormatError
 from tilewright.language.kernel import Kernel
 from tilewright.language.provenance import is_unchanged
+from tilewright.runtime.bundle import Bundle
 from tilewright.runtime.packages import bundle_folders, installed_folders
+from tilewright.runtime.resolve import Bundled, Reason
 from tilewright.settings import settings
+
+__all__ = ["Bundle", "add_bundle", "bundles", "entries_of", "every_bundle", "known_bundles"]
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 # The bundles of packages whose kernels were used, by folder; one for each such package.
 _of_packages: dict[Path, Bundle] = {}
+_added: list[Path] = []
 
 
-class Bundle:
-    """A folder with a manifest and packs, each read when first needed."""
+def add_bundle(folder: str | Path) -> None:
+    """Ask a bundle folder before all others; of several, the one that was added last comes first.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._manifest: Manifest | None = None
-        self._entries: dict[str, Entry | None] = {}
-        self._packs: dict[str, PackReader] = {}
-        self._lock = Lock()
-
-    @property
-    def manifest(self) -> Manifest:
-        """The manifest; raises FormatError when it cannot be read or is of another version."""
-        with self._lock:
-            if self._manifest is None:
-                self._manifest = read_manifest(self.folder / FILE_NAME)
-            return self._manifest
-
-    def entry(self, source_key: str) -> Entry | None:
-        """Return the entry with this key, remembered: a first launch asks twice."""
-        if source_key not in self._entries:
-            self._entries[source_key] = self.manifest.entries.get(source_key)
-        return self._entries[source_key]
-
-    def close(self) -> None:
-        """Close the packs; they are opened again when needed."""
-        with self._lock:
-            for reader in self._packs.values():
-                reader.close()
-            self._packs.clear()
-
-    def read(self, blob: Blob) -> bytes:
-        """Return the bytes of a blob of this bundle, checked.
-
-        Raises CorruptBlobError when they are not the recorded ones, FormatError when there is no
-        such pack.
-        """
-        # Pack names come from a file: one that leaves the folder is no name.
-        if Path(blob.pack).name != blob.pack:
-            msg = f"{self.folder / FILE_NAME} names the pack {blob.pack!r} outside its folder"
-            raise FormatError(msg)
-        with self._lock:
-            reader = self._packs.get(blob.pack)
-            if reader is None:
-                reader = self._packs[blob.pack] = PackReader(self.folder / blob.pack)
-        return reader.read(blob.sha256)
+    The folder is read at the next launch that loads a kernel. One that cannot be used is told of by
+    a warning, by `explain` and in the error of a launch that finds nothing. Raises ArgumentError
+    for a relative path.
+    """
+    path = Path(folder)
+    if not path.is_absolute():
+        msg = f"the bundle folder {str(folder)!r} is relative; give an absolute path"
+        raise ArgumentError(msg)
+    if path in _added:
+        _added.remove(path)
+    _added.insert(0, path)
+    bundles.cache_clear()
 
 
 @cache
@@ -89,10 +63,15 @@ def bundles() -> tuple[Bundle, ...]:
     """Return the bundles of this installation, the first to be asked first."""
     chosen = settings().bundle_path
     folders = (chosen,) if chosen is not None else _installed()
-    found = tuple(Bundle(folder) for folder in folders)
-    for bundle in found:
-        atexit.register(bundle.close)
-    return found
+    every = dict.fromkeys((*_added, *settings().extra_bundles, *folders))
+    return tuple(map(_bundle, every))
+
+
+@lru_cache(maxsize=64)
+def _bundle(folder: Path) -> Bundle:
+    bundle = Bundle(folder)
+    atexit.register(bundle.close)
+    return bundle
 
 
 def known_bundles() -> tuple[Bundle, ...]:
@@ -100,7 +79,8 @@ def known_bundles() -> tuple[Bundle, ...]:
 
     A key names what a kernel means, so it does not matter whose bundle has it.
     """
-    return (*bundles(), *_of_packages.values())
+    # A checkout's own bundle is that of its packages too.
+    return tuple(dict.fromkeys((*bundles(), *_of_packages.values())))
 
 
 def every_bundle() -> tuple[Bundle, ...]:
@@ -113,17 +93,27 @@ def every_bundle() -> tuple[Bundle, ...]:
     return known_bundles()
 
 
-def find(source_key: str) -> tuple[Bundle, Entry] | None:
-    """Return the entry with this key and its bundle, or None.
-
-    Raises FormatError when a bundle is damaged: a damaged installation must not pass for an empty
-    one.
-    """
-    for bundle in known_bundles():
-        entry = bundle.entry(source_key)
+def find(source_key: str) -> tuple[tuple[Bundled, ...], tuple[Reason, ...]]:
+    """Return what the bundles hold for a key, and why bundles could not be asked."""
+    found: list[Bundled] = []
+    faults: list[Reason] = []
+    known = known_bundles()
+    for bundle in known:
+        try:
+            entry = bundle.entry(source_key)
+        except FormatError as error:
+            _warn(bundle.folder, str(error))
+            faults.append(Reason(f"bundle {bundle.folder}", False, str(error)))
+            continue
         if entry is not None:
-            return bundle, entry
-    return None
+            place = f"in {bundle.folder}" if len(known) > 1 else ""
+            found.append(Bundled(entry, str(bundle.folder), place))
+    return tuple(found), tuple(faults)
+
+
+def bundle_at(folder: str) -> Bundle:
+    """Return the bundle in a folder that a candidate of a decision names."""
+    return next(bundle for bundle in known_bundles() if str(bundle.folder) == folder)
 
 
 def entries_of(kernel: Kernel) -> dict[str, Entry]:
@@ -135,11 +125,38 @@ def entries_of(kernel: Kernel) -> dict[str, Entry]:
     digest = kernel_digest(kernel)
     found: dict[str, Entry] = {}
     for bundle in reversed(known_bundles()):
-        records = bundle.manifest.kernels.items()
-        names = {name for name, record in records if record.digest == digest}
+        kernels, entries = _sections(bundle)
+        names = {name for name, record in _intact(bundle, kernels) if record.digest == digest}
         if names:
-            found |= {k: e for k, e in bundle.manifest.entries.items() if e.kernel in names}
+            found |= {k: e for k, e in _intact(bundle, entries) if e.kernel in names}
     return dict(sorted(found.items(), key=lambda item: (item[1].signature, item[0])))
+
+
+def is_bundled(kernel: Kernel) -> bool:
+    """Return whether a bundle holds this very kernel: the same name and the same meaning."""
+    digest = kernel_digest(kernel)
+    for bundle in known_bundles():
+        kernels = _sections(bundle)[0]
+        if kernel.qualified_name in kernels and kernels[kernel.qualified_name].digest == digest:
+            return True
+    return False
+
+
+def bundled_kernel(name: str) -> Kernel | None:
+    """Return a bundled kernel; None when it is not installed, or another one than the bundled."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        kernel = getattr(importlib.import_module(module), attribute, None)
+    except ModuleNotFoundError:
+        return None
+    return kernel if isinstance(kernel, Kernel) and is_bundled(kernel) else None
+
+
+def every_entry() -> Iterator[tuple[Bundle, str, Entry]]:
+    """Yield the entries of the known bundles with their keys; of what is damaged there is none."""
+    for bundle in known_bundles():
+        for key, entry in _intact(bundle, _sections(bundle)[1]):
+            yield bundle, key, entry
 
 
 def source_key(kernel: Kernel, signature: KernelSignature) -> str:
@@ -155,10 +172,38 @@ def kernel_digest(kernel: Kernel) -> str:
     """
     _add_packages_of(kernel.module)
     for bundle in known_bundles():
-        record = bundle.manifest.kernels.get(kernel.qualified_name)
+        try:
+            record = bundle.manifest.kernels.get(kernel.qualified_name)
+        except FormatError as error:
+            _warn(bundle.folder, str(error))
+            continue
         if record is not None and is_unchanged(kernel, record):
             return record.digest
     return kernel.digest
+
+
+def _sections(bundle: Bundle) -> tuple[Mapping[str, KernelRecord], Mapping[str, Entry]]:
+    try:
+        return bundle.manifest.kernels, bundle.manifest.entries
+    except FormatError as error:
+        _warn(bundle.folder, str(error))
+        return {}, {}
+
+
+def _intact(bundle: Bundle, records: Mapping[str, T]) -> Iterator[tuple[str, T]]:
+    for name in records:
+        try:
+            yield name, records[name]
+        except FormatError as error:
+            _warn(bundle.folder, str(error))
+        except KeyError:
+            _warn(bundle.folder, f"record {name} is damaged; install tilewright again")
+
+
+@lru_cache(maxsize=256)
+def _warn(folder: Path, fault: str) -> None:
+    """Tell once of a fault of a bundle."""
+    logger.warning("bundle %s: %s", folder, fault)
 
 
 @cache
@@ -168,9 +213,7 @@ def _add_packages_of(module: str) -> None:
 
 
 def _add_package(folder: Path) -> None:
-    if folder not in _of_packages:
-        bundle = _of_packages.setdefault(folder, Bundle(folder))
-        atexit.register(bundle.close)
+    _of_packages.setdefault(folder, _bundle(folder))
 
 
 def _installed() -> tuple[Path, ...]:
@@ -179,7 +222,8 @@ def _installed() -> tuple[Path, ...]:
     # An editable install answers with a path of several folders, a wheel with one.
     for folder in getattr(prebuilt, "_paths", (prebuilt,)):
         path = Path(str(folder))
-        if (path / FILE_NAME).is_file():
+        # Packs without a manifest are damage, to be told of; an empty folder is no bundle.
+        if (path / FILE_NAME).exists() or any(path.glob("*.pack")):
             found.append(path)
     checkout = Path(__file__).resolve().parents[3]
     built = checkout / "build" / "bundle"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -12,11 +11,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.abi.dtypes import DType, bfloat16, float16, float32
+from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64
 from tilewright.abi.numpy_types import from_numpy, to_numpy
 from tilewright.abi.signature import DIVISOR, INT31_MAX
 from tilewright.errors import ArgumentError
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.memory import DeviceArray, as_device_array, empty
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 
@@ -115,6 +115,14 @@ def check_computed_in_f32(array: Array) -> None:
     dtype = dtype_of(array)
     if dtype not in (float32, float16, bfloat16):
         msg = f"x has dtype {dtype}; this operation computes in f32 and takes f32, f16 and bf16"
+        raise ArgumentError(msg)
+
+
+def check_is_float(array: Array) -> None:
+    """Raise ArgumentError unless the elements are floats with arithmetic, of 16 to 64 bits."""
+    dtype = dtype_of(array)
+    if dtype not in (float64, float32, float16, bfloat16):
+        msg = f"x has dtype {dtype}; this operation takes f64, f32, f16 and bf16"
         raise ArgumentError(msg)
 
 

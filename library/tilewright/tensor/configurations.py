@@ -59,6 +59,15 @@ ELEMENTWISE_WIDE = Configuration(1, 1024, 4)
 ELEMENTWISE_TALL = Configuration(32, 32, 4)
 
 
+# Tiles that cross from one contiguous axis to another, by bytes of an element.
+TRANSPOSE: dict[int, Configuration] = {
+    1: Configuration(64, 64, 4),
+    2: Configuration(64, 64, 4),
+    4: Configuration(64, 64, 4),
+    8: Configuration(32, 32, 4),
+}
+
+
 def rows_configuration(columns: int, table: tuple[Configuration, ...]) -> Configuration | None:
     """Return the first of a table that holds rows of that width, None when none does."""
     for configuration in table:
@@ -70,6 +79,19 @@ def rows_configuration(columns: int, table: tuple[Configuration, ...]) -> Config
 def elementwise_configuration(columns: int) -> Configuration:
     """Return the configuration for an inner axis of that extent."""
     return ELEMENTWISE_WIDE if columns > ELEMENTWISE_TALL.block_n * 4 else ELEMENTWISE_TALL
+
+
+# Reductions over any axes: `block_m` results by `block_n` reduced elements.
+REDUCE_INNER: tuple[Configuration, ...] = (Configuration(4, 512, 4), Configuration(1, 4096, 8))
+REDUCE_OUTER = Configuration(128, 16, 4)
+
+
+def reduce_configuration(columns: int, *, is_inner: bool, fast: bool) -> Configuration:
+    """Return the configuration for so many elements along the last reduced axis."""
+    if not is_inner:
+        return REDUCE_OUTER
+    narrow, wide = REDUCE_INNER
+    return wide if fast and columns > 4 * narrow.block_n else narrow
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -12,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import GRID_HEIGHT, Array
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed

@@ -7,8 +7,6 @@ product of the transposed operands. All of this depends on geometries alone and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.abi.dtypes import (
     DType,
     bfloat16,
@@ -23,6 +21,7 @@ from tilewright.abi.dtypes import (
 )
 from tilewright.errors import ArgumentError
 from tilewright.kernels import matmul as kernels
+from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import Array, as_array, as_number
 from tilewright.tensor.geometry import (
     Geometry,

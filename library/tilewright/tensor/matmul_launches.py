@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.abi.dtypes import float64, int8, uint8
 from tilewright.abi.signature import DIVISOR
 from tilewright.kernels import matmul as kernels
+from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import fits_fast
 from tilewright.tensor.configurations import (
     MATMUL_WIDEST,

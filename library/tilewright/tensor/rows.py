@@ -1,9 +1,12 @@
-"""Operations along the last axis: softmax, layer norm, sum, maximum; any width and strides."""
+"""Operations along the last axis: softmax, norms, sum, maximum; any width and strides."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
+from tilewright.abi.dtypes import float64
 from tilewright.abi.signature import DIVISOR, INT31_MAX
 from tilewright.errors import ArgumentError
 from tilewright.kernels import norm, reduce
@@ -18,6 +21,7 @@ from tilewright.tensor.arrays import (
     as_array,
     as_number,
     check_computed_in_f32,
+    check_is_float,
     check_same_dtype,
     dtype_of,
     output,
@@ -72,9 +76,79 @@ def layer_norm(
     `x` is `[..., columns]`, `weight` and `bias` `[columns]`, contiguous, of the dtype of `x`.
     """
     array = _with_rows(x)
-    result = output(out, array.shape, array)
     columns = array.shape[-1]
-    parameters = {"weight": weight, "bias": bias}
+    return _norm(
+        array,
+        {"weight": weight, "bias": bias},
+        out,
+        is_centred=True,
+        share=1 / columns if columns else 0.0,
+        eps=eps,
+    )
+
+
+def rms_norm(
+    x: object, weight: object | None = None, *, eps: float = 1e-5, out: object | None = None
+) -> Array:
+    """Return `x / sqrt(mean(x ** 2) + eps) * weight`, the mean over the last axis of `x`.
+
+    `x` is `[..., columns]`, `weight` `[columns]`, contiguous, of the dtype of `x`. See
+    `reference.norm.rms_norm`.
+    """
+    array = _with_rows(x)
+    columns = array.shape[-1]
+    share = 1 / columns if columns else 0.0
+    return _norm(array, {"weight": weight}, out, is_centred=False, share=share, eps=eps)
+
+
+def l2_norm(x: object, *, eps: float = 1e-6, out: object | None = None) -> Array:
+    """Return `x / sqrt(sum(x ** 2) + eps)`, the sum over the last axis of `x` `[..., columns]`.
+
+    A row of zeros gives zeros. See `reference.norm.l2_norm`.
+    """
+    return _norm(_with_rows(x), {}, out, is_centred=False, share=1.0, eps=eps)
+
+
+def sum(x: object, *, out: object | None = None) -> Array:  # the operation's name
+    """Return the sum over the last axis of `x` `[..., columns]`; an empty row gives 0."""
+    array = _with_rows(x)
+    check_computed_in_f32(array)
+    return _reduce(reduce.sum_rows, reduce.sum_rows_looped, array, out)
+
+
+def max(x: object, *, out: object | None = None) -> Array:  # the operation's name
+    """Return the maximum over the last axis of `x` `[..., columns]`; NaN if any element is NaN.
+
+    Raises ArgumentError for an empty last axis, which has no maximum.
+    """
+    array = _with_rows(x)
+    check_computed_in_f32(array)
+    if array.shape[-1] == 0:
+        msg = f"maximum over an empty axis: x has shape {array.shape}"
+        raise ArgumentError(msg)
+    return _reduce(reduce.max_rows, reduce.max_rows_looped, array, out)
+
+
+def _with_rows(x: object) -> Array:
+    array = as_array(x, name="x")
+    check_is_float(array)
+    if len(array.shape) == 0:
+        msg = "x has no axes; an operation along the last axis needs at least one"
+        raise ArgumentError(msg)
+    return array
+
+
+def _reduce(kernel: Kernel, looped: Kernel, array: Array, out: object | None) -> Array:
+    result = output(out, array.shape[:-1], array)
+    # Seen from the index space of the input, the result is repeated along the last axis.
+    operands = (Operand(array, strides_of(array)), Operand(result, (*strides_of(result), 0)))
+    _launch(kernel, looped, array.shape, operands, out_strides=2)
+    return result
+
+
+def parameters_of_rows(array: Array, parameters: dict[str, object | None]) -> dict[str, Array]:
+    """Return those weights of the columns of an array that are given, after checking them."""
+    columns = array.shape[-1]
     given: dict[str, Array] = {}
     for name, parameter in parameters.items():
         if parameter is None:
@@ -88,12 +162,37 @@ def layer_norm(
                 f"with strides {strides}"
             )
             raise ArgumentError(msg)
+    return given
+
+
+def number_for(array: Array, number: float) -> float:
+    """Return a number as a kernel takes it that computes in the working type of an array."""
+    return np.float64(number) if dtype_of(array) == float64 else number
+
+
+def _norm(
+    array: Array,
+    parameters: dict[str, object | None],
+    out: object | None,
+    *,
+    is_centred: bool,
+    share: float,
+    eps: float,
+) -> Array:
+    result = output(out, array.shape, array)
+    given = parameters_of_rows(array, parameters)
     # What is absent is never read; the result's address keeps the pointer valid.
     between = (given.get("weight", result), given.get("bias", result))
-    after = (int("weight" in given), int("bias" in given), as_number(eps, name="eps"))
+    after = (
+        int("weight" in given),
+        int("bias" in given),
+        int(is_centred),
+        number_for(array, share),
+        number_for(array, as_number(eps, name="eps")),
+    )
 
     def long_rows(x: Array, out: Array, space: IndexSpace) -> bool:
-        return _layer_norm_of_long_rows(x, out, space, between, after)
+        return _norm_of_long_rows(x, out, space, between, after)
 
     _launch(
         norm.layer_norm,
@@ -105,40 +204,6 @@ def layer_norm(
         long_rows=long_rows,
         table=TILES,
     )
-    return result
-
-
-def sum(x: object, *, out: object | None = None) -> Array:  # the operation's name
-    """Return the sum over the last axis of `x` `[..., columns]`; an empty row gives 0."""
-    return _reduce(reduce.sum_rows, reduce.sum_rows_looped, _with_rows(x), out)
-
-
-def max(x: object, *, out: object | None = None) -> Array:  # the operation's name
-    """Return the maximum over the last axis of `x` `[..., columns]`; NaN if any element is NaN.
-
-    Raises ArgumentError for an empty last axis, which has no maximum.
-    """
-    array = _with_rows(x)
-    if array.shape[-1] == 0:
-        msg = f"maximum over an empty axis: x has shape {array.shape}"
-        raise ArgumentError(msg)
-    return _reduce(reduce.max_rows, reduce.max_rows_looped, array, out)
-
-
-def _with_rows(x: object) -> Array:
-    array = as_array(x, name="x")
-    check_computed_in_f32(array)
-    if len(array.shape) == 0:
-        msg = "x has no axes; an operation along the last axis needs at least one"
-        raise ArgumentError(msg)
-    return array
-
-
-def _reduce(kernel: Kernel, looped: Kernel, array: Array, out: object | None) -> Array:
-    result = output(out, array.shape[:-1], array)
-    # Seen from the index space of the input, the result is repeated along the last axis.
-    operands = (Operand(array, strides_of(array)), Operand(result, (*strides_of(result), 0)))
-    _launch(kernel, looped, array.shape, operands, out_strides=2)
     return result
 
 
@@ -157,12 +222,12 @@ def _softmax_of_long_rows(x: Array, out: Array, space: IndexSpace) -> bool:
     return True
 
 
-def _layer_norm_of_long_rows(
+def _norm_of_long_rows(
     x: Array,
     out: Array,
     space: IndexSpace,
     parameters: tuple[Array, Array],
-    after: tuple[int, int, float],
+    after: tuple[int | float, ...],
 ) -> bool:
     strides = _row_strides(space)
     pointers = (address_of(array) for array in (x, *parameters, out))
@@ -210,8 +275,10 @@ def _launch(
 ) -> None:
     for (x, out), space in pieces(shape, operands, rank=3, keep_last=True):
         rows, columns = space.sizes[0] * space.sizes[1], space.sizes[2]
-        configuration = rows_configuration(columns, table)
-        if configuration is None and long_rows is not None:
+        # A wide type takes its configurations from nobody: any width is walked in chunks.
+        is_walked = dtype_of(x) == float64
+        configuration = None if is_walked else rows_configuration(columns, table)
+        if configuration is None and long_rows is not None and not is_walked:
             is_contiguous = all(operand[2] == 1 for operand in space.strides)
             if is_contiguous and long_rows(x, out, space):
                 continue

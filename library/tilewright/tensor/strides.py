@@ -7,11 +7,11 @@ walks cannot push a launch off the fast specialization.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 from tilewright.errors import ArgumentError
+from tilewright.lazy_dataclass import dataclass
 
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]

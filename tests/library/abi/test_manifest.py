@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -236,6 +237,20 @@ def test_verifying_finds_a_damaged_key_that_no_lookup_sees(tmp_path: Path) -> No
     assert sha256("1") not in read_manifest(path).entries
     with pytest.raises(FormatError, match="is damaged: its records have sha256"):
         verify_manifest(path)
+
+
+@pytest.mark.parametrize("old", [b'":["', b'"', b"\n"])
+def test_damaged_keys_are_listed_and_cannot_be_read(old: bytes) -> None:
+    data = bytearray(manifest().to_bytes())
+    place = data.index(old, data.index(b"entry_records") + 90)
+    data[place] ^= 0x80
+    found = Manifest.from_bytes(bytes(data))
+    read = 0
+    for key in found.entries:
+        with contextlib.suppress(FormatError, KeyError):
+            assert found.entries[key] == entry("0") or found.entries[key].kernel
+            read += 1
+    assert 0 < read < 3
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.abi import pack
-from tilewright.abi.pack import FRAME_BYTES, PackReader, write_pack
+from tilewright.abi.pack import CHAIN_FRAMES, FRAME_BYTES, PackReader, write_pack
 from tilewright.errors import CorruptBlobError, FormatError
 
 HEADER_BYTES = pack._HEADER.size
@@ -33,12 +34,13 @@ def sha256(data: bytes) -> str:
 
 
 BLOBS = [ELF + noise(5000), ELF + noise(5000)[:-9] + b"different", b"", b"x", noise(40_000, seed=1)]
+BASES = [None, 0, None, None, 1]
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     target = tmp_path / "some.pack"
-    write_pack(target, BLOBS)
+    write_pack(target, BLOBS, bases=BASES)
     return target
 
 
@@ -72,13 +74,49 @@ def test_equal_blobs_are_stored_once(tmp_path: Path) -> None:
 
 
 def test_the_same_blobs_give_the_same_bytes(tmp_path: Path, path: Path) -> None:
-    write_pack(tmp_path / "other.pack", iter(BLOBS))
+    write_pack(tmp_path / "other.pack", iter(BLOBS), bases=BASES)
     assert (tmp_path / "other.pack").read_bytes() == path.read_bytes()
 
 
-def test_similar_neighbours_share_what_they_have_in_common(tmp_path: Path) -> None:
-    write_pack(tmp_path / "p", [noise(5_000) + b"%d" % i for i in range(10)])
+def test_a_blob_takes_little_beside_one_that_it_resembles(tmp_path: Path) -> None:
+    blobs = [noise(5_000) + b"%d" % i for i in range(10)]
+    write_pack(tmp_path / "alone", blobs)
+    digests = write_pack(tmp_path / "p", blobs, bases=[None] + [0] * 9)
+    assert (tmp_path / "alone").stat().st_size > 50_000
     assert (tmp_path / "p").stat().st_size < 7_000
+    with PackReader(tmp_path / "p") as reader:
+        assert [reader.read(digest) for digest in digests] == blobs
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_bases_change_the_size_alone(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    wanted = data.draw(st.lists(st.tuples(sizes, st.integers(0, 3)), max_size=7))
+    blobs = [noise(size, seed=seed) for size, seed in wanted]
+    bases = [data.draw(st.none() | st.integers(0, i - 1)) if i else None for i in range(len(blobs))]
+    target = tmp_path_factory.mktemp("pack") / "p.pack"
+    digests = write_pack(target, blobs, bases=bases)
+    with PackReader(target) as reader:
+        assert [reader.read(digest) for digest in digests] == blobs
+        assert all(len(chain(reader, i)) <= CHAIN_FRAMES for i in range(len(reader._frames)))
+
+
+def chain(reader: PackReader, frame: int) -> list[int]:
+    """Return a frame and those it is compressed against."""
+    frames = [frame]
+    while (base := reader._frames[frames[-1]].base) != pack._NO_BASE:
+        frames.append(base)
+    return frames
+
+
+def test_a_chain_of_bases_is_cut_where_it_grows_too_long(tmp_path: Path) -> None:
+    blobs = [noise(5_000) + b"%d" % i for i in range(9)]
+    digests = write_pack(tmp_path / "p", blobs, bases=[None, *range(8)])
+    with PackReader(tmp_path / "p") as reader:
+        assert [len(chain(reader, i)) for i in range(9)] == [1, 2, 3, 4, 1, 2, 3, 4, 1]
+        assert [reader.read(digest) for digest in digests] == blobs
 
 
 def test_a_pack_is_no_elf_file_and_shows_none(path: Path) -> None:
@@ -87,19 +125,19 @@ def test_a_pack_is_no_elf_file_and_shows_none(path: Path) -> None:
     assert not data.startswith(b"\x7fELF")
 
 
-def test_frames_are_at_most_128_kib(tmp_path: Path) -> None:
+def test_frames_are_at_most_256_kib(tmp_path: Path) -> None:
     write_pack(tmp_path / "p", [bytes(3_000_000)])
     with PackReader(tmp_path / "p") as reader:
-        assert all(frame.expanded <= 128 * 1024 for frame in reader._frames)
+        assert all(frame.expanded <= 256 * 1024 for frame in reader._frames)
         assert reader.read(sha256(bytes(3_000_000))) == bytes(3_000_000)
 
 
 def test_a_read_expands_only_the_frames_of_its_blob(tmp_path: Path) -> None:
     blobs = [noise(100_000, seed=seed) for seed in range(5)]
-    digests = write_pack(tmp_path / "p", blobs)
+    digests = write_pack(tmp_path / "p", blobs, bases=[None, 0, None, 0, 3])
     with PackReader(tmp_path / "p") as reader:
         assert reader.read(digests[3]) == blobs[3]
-        assert list(reader._cache) == [3]
+        assert list(reader._cache) == [0, 3]
 
 
 def test_a_blob_that_is_not_there_is_named(path: Path) -> None:
@@ -136,7 +174,7 @@ def test_no_flipped_bit_gives_other_bytes(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("flip")
-    write_pack(folder / "p", BLOBS)
+    write_pack(folder / "p", BLOBS, bases=BASES)
     content = bytearray((folder / "p").read_bytes())
     position = data.draw(st.integers(0, len(content) - 1))
     content[position] ^= 1 << data.draw(st.integers(0, 7))
@@ -202,9 +240,9 @@ def test_a_file_cut_while_it_is_open_is_refused(path: Path) -> None:
 
 def test_a_pack_of_another_version_is_refused(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    struct.pack_into("<I", content, len(pack.MAGIC), 2)
+    struct.pack_into("<I", content, len(pack.MAGIC), 1)
     path.write_bytes(content)
-    with pytest.raises(FormatError, match="of version 2, this library reads 1"):
+    with pytest.raises(FormatError, match="of version 1, this library reads 2"):
         PackReader(path)
 
 
@@ -212,10 +250,17 @@ def test_a_pack_of_another_version_is_refused(path: Path) -> None:
 
 
 def forge(
-    target: Path, frames: list[tuple[bytes, int]], blobs: list[tuple[bytes, int, int, int]]
+    target: Path,
+    frames: list[tuple[bytes, int]],
+    blobs: list[tuple[bytes, int, int]],
+    *,
+    bases: Sequence[int] = (pack._NO_BASE,) * 9,
 ) -> None:
     """Write a pack with a valid index over the given (stored, expanded size) frames and places."""
-    index = b"".join(pack._FRAME.pack(len(stored), size) for stored, size in frames)
+    index = b"".join(
+        pack._FRAME.pack(len(stored), size, base)
+        for (stored, size), base in zip(frames, bases, strict=False)
+    )
     index += b"".join(pack._BLOB.pack(*blob) for blob in blobs)
     size = HEADER_BYTES + len(index) + sum(len(stored) for stored, _ in frames)
     checked = pack._CHECKED.pack(pack.MAGIC, pack.VERSION, 0, size, len(frames), len(blobs))
@@ -225,7 +270,7 @@ def forge(
 
 def test_swapped_bytes_under_a_good_index_are_a_corrupt_blob(tmp_path: Path) -> None:
     wanted = hashlib.sha256(b"right").digest()
-    forge(tmp_path / "p", [(zstandard.compress(b"wrong"), 5)], [(wanted, 0, 0, 5)])
+    forge(tmp_path / "p", [(zstandard.compress(b"wrong"), 5)], [(wanted, 0, 5)])
     with (
         PackReader(tmp_path / "p") as reader,
         pytest.raises(CorruptBlobError, match="bytes have sha256"),
@@ -237,7 +282,7 @@ def test_a_frame_that_claims_gigabytes_is_not_expanded(tmp_path: Path) -> None:
     # A zstd frame whose header says 4 TiB, with an index that says 16 bytes.
     bomb = struct.pack("<IBQ", 0xFD2FB528, 0xE0, 1 << 42) + b"\x01\x00\x00"
     wanted = hashlib.sha256(b"x").digest()
-    forge(tmp_path / "p", [(bomb, 16)], [(wanted, 0, 0, 16)])
+    forge(tmp_path / "p", [(bomb, 16)], [(wanted, 0, 16)])
     with PackReader(tmp_path / "p") as reader, pytest.raises(CorruptBlobError, match="claims"):
         reader.read(wanted.hex())
 
@@ -245,7 +290,7 @@ def test_a_frame_that_claims_gigabytes_is_not_expanded(tmp_path: Path) -> None:
 def test_a_frame_without_a_size_is_not_expanded(tmp_path: Path) -> None:
     stored = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(10_000_000))
     wanted = hashlib.sha256(b"x").digest()
-    forge(tmp_path / "p", [(stored, 16)], [(wanted, 0, 0, 16)])
+    forge(tmp_path / "p", [(stored, 16)], [(wanted, 0, 16)])
     with PackReader(tmp_path / "p") as reader, pytest.raises(CorruptBlobError, match="claims"):
         reader.read(wanted.hex())
 
@@ -253,25 +298,58 @@ def test_a_frame_without_a_size_is_not_expanded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("expanded", "place", "reason"),
     [
-        (FRAME_BYTES + 1, (0, 0, 5), "claims to expand"),
-        (0, (0, 0, 0), "claims to expand"),
-        (5, (0, 0, 6), "outside the frames"),
-        (5, (0, 3, 3), "outside the frames"),
-        (5, (1, 0, 1), "outside the frames"),
-        (5, (9, 0, 0), "outside the frames"),
-        (5, (0, 0, 2**60), "outside the frames"),
+        (FRAME_BYTES + 1, (0, 5), "claims to expand"),
+        (0, (0, 0), "claims to expand"),
+        (5, (0, 6), "outside the frames"),
+        (5, (0, 3), "outside the frames"),
+        (5, (1, 1), "outside the frames"),
+        (5, (9, 0), "outside the frames"),
+        (5, (0, 2**60), "outside the frames"),
     ],
 )
 def test_an_index_that_points_outside_is_refused(
-    tmp_path: Path, expanded: int, place: tuple[int, int, int], reason: str
+    tmp_path: Path, expanded: int, place: tuple[int, int], reason: str
 ) -> None:
     forge(tmp_path / "p", [(zstandard.compress(b"right"), expanded)], [(bytes(32), *place)])
     with pytest.raises(FormatError, match=reason):
         PackReader(tmp_path / "p")
 
 
+@pytest.mark.parametrize(
+    ("bases", "reason"),
+    [
+        ((0,), "frame 0 has the base 0"),
+        ((pack._NO_BASE, 2, 1), "frame 1 has the base 2"),
+        ((pack._NO_BASE, 7), "frame 1 has the base 7"),
+        ((pack._NO_BASE, 0, 1, 2, 3), "frame 4 needs 5 frames"),
+    ],
+    ids=["itself", "ring", "absent", "long"],
+)
+def test_bases_in_rings_and_long_chains_are_refused(
+    tmp_path: Path, bases: tuple[int, ...], reason: str
+) -> None:
+    frames = [(zstandard.compress(b"right"), 5)] * len(bases)
+    forge(tmp_path / "p", frames, [(bytes(32), 0, 5)], bases=bases)
+    with pytest.raises(FormatError, match=reason):
+        PackReader(tmp_path / "p")
+
+
+def test_a_damaged_base_is_a_corrupt_blob(tmp_path: Path) -> None:
+    blobs = [noise(5_000), noise(5_000) + b"more"]
+    digests = write_pack(tmp_path / "p", blobs, bases=[None, 0])
+    content = bytearray((tmp_path / "p").read_bytes())
+    with PackReader(tmp_path / "p") as reader:
+        middle = reader._frames[0].position + reader._frames[0].stored // 2
+    content[middle] ^= 0xFF
+    (tmp_path / "p").write_bytes(content)
+    with PackReader(tmp_path / "p") as reader:
+        for digest in digests:
+            with pytest.raises(CorruptBlobError, match="is damaged"):
+                reader.read(digest)
+
+
 def test_counts_larger_than_the_file_are_refused(tmp_path: Path) -> None:
-    checked = pack._CHECKED.pack(pack.MAGIC, 1, 0, HEADER_BYTES, 2**32 - 1, 2**32 - 1)
+    checked = pack._CHECKED.pack(pack.MAGIC, 2, 0, HEADER_BYTES, 2**32 - 1, 2**32 - 1)
     (tmp_path / "p").write_bytes(checked + bytes(32))
     with pytest.raises(FormatError, match="its index does not fit"):
         PackReader(tmp_path / "p")
@@ -306,7 +384,7 @@ def test_expanded_frames_kept_are_bounded(tmp_path: Path) -> None:
     with PackReader(tmp_path / "p") as reader:
         for digest in digests:
             reader.read(digest)
-        assert len(reader._cache) == 4
+        assert len(reader._cache) == CHAIN_FRAMES
 
 
 def test_zstandard_is_imported_only_to_expand(path: Path) -> None:

@@ -38,7 +38,7 @@ def test_explain_works_without_gpu_and_driver(bundle: Path, tmp_path: Path) -> N
         "",
         "helpers.sample_kernels.add",
         "  8.6 (driver 13.0): family sm_80 for all 24 signatures",
-        "    24 signatures: family sm_80, then ptx",
+        "    24 signatures (12 fast, 12 general): family sm_80, then ptx",
         "      - prebuilt sm_100f: does not run on compute capability 8.6",
         "      - prebuilt sm_120f: does not run on compute capability 8.6",
         "      - prebuilt sm_90a: does not run on compute capability 8.6",
@@ -46,6 +46,10 @@ def test_explain_works_without_gpu_and_driver(bundle: Path, tmp_path: Path) -> N
         "      - cached: not compiled on this machine by this version",
         "      - compile: TILEWRIGHT_JIT=off forbids the compiler",
         "      + ptx: the driver assembles the portable text",
+        "        family sm_80: driver for CUDA 12.0 or newer, 0 of 101376 bytes of shared memory, "
+        "validated on no GPU",
+        "        ptx: driver for CUDA 11.0 or newer, 0 of 101376 bytes of shared memory, validated "
+        "on no GPU",
     ]
 
 
@@ -98,10 +102,19 @@ def test_explain_json_holds_every_decision(bundle: Path, tmp_path: Path) -> None
     decisions = json.loads(done.output)["decisions"]
     assert len(decisions) == 2
     assert all(decision["driver"] == 12040 for decision in decisions)
-    assert decisions[0]["candidates"] == [
-        {"origin": "prebuilt", "target": "sm_90a"},
-        {"origin": "ptx", "target": "ptx"},
+    assert [(c["origin"], c["target"]) for c in decisions[0]["candidates"]] == [
+        ("prebuilt", "sm_90a"),
+        ("ptx", "ptx"),
     ]
+    first = decisions[0]["candidates"][0]
+    assert {name: first[name] for name in ("bundle", "min_driver", "shared_bytes")} == {
+        "bundle": str(bundle),
+        "min_driver": 12000,
+        "shared_bytes": 0,
+    }
+    assert first["validated"] == []
+    assert decisions[0]["shared_bytes"] == 232448
+    assert {decision["specialization"] for decision in decisions} == {"fast", "general"}
     assert {
         "candidate": "compile",
         "accepted": False,

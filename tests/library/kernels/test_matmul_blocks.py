@@ -104,6 +104,17 @@ def test_eight_bit_floats(name: str, seen: list[str]) -> None:
     assert seen == ["matmul_blocks"]
 
 
+def test_results_of_f32_by_two_warpgroups(seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that is not cast lacks the batch's axes; each warpgroup stores its rows."""
+    tiles = DotConfiguration(128, 32, 32, 8, 3)
+    monkeypatch.setattr(matmul_launches, "blocks_configuration", lambda *_, **__: tiles)
+    a, b = random((2, 112, 48), F16, seed=1), random((2, 48, 64), F16, seed=2)
+    out = poisoned((2, 112, 64), np.dtype(np.float32))
+    matmul(a, b, out=out, out_dtype=float32)
+    np.testing.assert_allclose(out.astype(np.float64), product(a, b), rtol=1e-4, atol=1e-4)
+    assert seen == ["matmul_blocks"]
+
+
 def test_batches_and_odd_rows(seen: list[str]) -> None:
     a, b = random((2, 3, 33, 48), F16, seed=1), random((3, 48, 48), F16, seed=2)
     out = poisoned((2, 3, 33, 48), F16)

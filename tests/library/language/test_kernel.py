@@ -226,10 +226,14 @@ def test_the_closure_has_every_kernel_that_is_called_once() -> None:
         norm.layer_norm,
         norm.layer_norm_tile,
         norm.parameter,
+        norm.is_fine,
+        norm.without_rest,
         rows.is_full,
         rows.row_offsets,
         rows.row_widths,
         rows.load_row,
+        rows.widened,
+        rows.working_dtype,
         rows.store_row,
     }
 

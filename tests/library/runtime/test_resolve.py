@@ -11,7 +11,7 @@ from tilewright.abi.manifest import OWN_SCHEDULE, PTX, Blob, Entry
 from tilewright.abi.target import ComputeCapability, Target
 from tilewright.runtime import jit
 from tilewright.runtime.device import DeviceFacts, imagined
-from tilewright.runtime.resolve import Candidate, Decision, Offers, Policy, resolve
+from tilewright.runtime.resolve import Bundled, Candidate, Decision, Offers, Policy, resolve
 
 _MIN_DRIVER = {"sm_80": 12000, "sm_90a": 12000, "sm_100f": 12080, "sm_120f": 12080, PTX: 11000}
 _WHEEL = tuple(_MIN_DRIVER)
@@ -52,11 +52,12 @@ def _decide(
     policy: Policy | None = None,
 ) -> Decision:
     capability = ComputeCapability.parse(gpu)
+    bundled = () if entry is None else (Bundled(entry),)
     return resolve(
         "package.kernel",
         "(x:*f32) general",
         "ab" * 32,
-        offers=Offers(entry, cached, compiler, jit.target_for(capability)),
+        offers=Offers(bundled, cached, compiler, jit.target_for(capability)),
         device=imagined(capability, driver_version=driver),
         policy=policy or Policy(),
     )

@@ -108,7 +108,7 @@ def test_without_a_bundle_there_is_none_and_no_error(
     settings_module.settings.cache_clear()
     store.bundles.cache_clear()
     try:
-        assert store.find("ab" * 32) is None
+        assert store.find("ab" * 32) == ((), ())
         assert store.entries_of(sample_kernels.add) == {}
     finally:
         settings_module.settings.cache_clear()

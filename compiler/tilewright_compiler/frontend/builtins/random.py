@@ -5,11 +5,10 @@ Rounds are unrolled. Words that are known stay numbers, so that a counter's zero
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import tilewright.language as tl
 from tilewright.abi.dtypes import DType, float32, int32, int64, uint32, uint64
 from tilewright.errors import KernelTypeError, KernelValueError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.frontend import convert, operators
 from tilewright_compiler.frontend.builtins import arguments, math
 from tilewright_compiler.frontend.builtins.registry import implements

@@ -7,11 +7,10 @@ or a lane, the flip is a renaming or a shuffle; only bits of the warp go through
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import tilewright.language as tl
 from tilewright.abi.dtypes import DType, int1, int16, int32, int64
 from tilewright.errors import KernelValueError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.frontend import convert
 from tilewright_compiler.frontend.builtins import arguments, shape
 from tilewright_compiler.frontend.builtins.reduce import numbers

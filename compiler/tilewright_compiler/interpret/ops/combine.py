@@ -11,11 +11,11 @@ program has in a batch.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.interpret.batch import Batch, take
 from tilewright_compiler.interpret.ops.form import Control, Environment, Operands, Pause
 from tilewright_compiler.ir.core import Block, Operation

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.errors import InterpreterError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.ir.core import Block, Operation, Value

@@ -8,12 +8,12 @@ reads shared memory at any time until it is waited for, and writes global memory
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from random import Random
 from types import MappingProxyType
 
 import numpy as np
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.warp.clocks import Mbarrier
 from tilewright_compiler.interpret.warp.fragments import from_bytes, to_bytes

@@ -9,10 +9,11 @@ time counts completed phases: bytes that a copy brings are heard of by who waite
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.interpret.numerics import Array
 
 

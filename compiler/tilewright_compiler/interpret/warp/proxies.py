@@ -14,10 +14,9 @@ pairs, ordered by `clocks`:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.warp.clocks import Clocks
 

@@ -13,12 +13,12 @@ wrote last, may not be read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 
 from tilewright.errors import ScheduleError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.warp.clocks import Clocks, Mbarrier
 from tilewright_compiler.interpret.warp.proxies import Conflict, Proxies

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilewright.errors import InternalCompilerError, ScheduleError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.access_plan import AccessPlan
 from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.memory import Access as GlobalAccess

@@ -8,10 +8,9 @@ have different epochs, and `proxies` knows what is ordered between them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.layout.linear import NUM_LANES

@@ -10,9 +10,8 @@ one of 16 bits may have a register of its width), others one by one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.abi.dtypes import DType
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.ir.ops.spec import Effect, OperationSpec
 from tilewright_compiler.ir.types import PointerType, element_dtype, element_type, shape_of

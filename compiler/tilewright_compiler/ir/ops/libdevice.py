@@ -10,7 +10,6 @@ suffixes rn, rz, rd and ru are exact results rounded to nearest even, towards ze
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from tilewright.abi.dtypes import (
@@ -23,6 +22,7 @@ from tilewright.abi.dtypes import (
     uint32,
     uint64,
 )
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.ops.spec import OperationSpec
 from tilewright_compiler.ir.types import PointerType, element_dtype, element_type, shape_of

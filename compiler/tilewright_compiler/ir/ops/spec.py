@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.core import Operation
 
 

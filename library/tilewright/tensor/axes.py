@@ -1,0 +1,88 @@
+"""Axes as callers name them, and arrays as kernels over chosen axes want them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any, cast
+
+import numpy as np
+
+from tilewright.abi.dtypes import DType
+from tilewright.abi.numpy_types import to_numpy
+from tilewright.errors import ArgumentError
+from tilewright.runtime.launcher import CODES
+from tilewright.runtime.memory import DeviceArray, empty, zeros
+from tilewright.tensor.arrays import Array, strides_of
+from tilewright.tensor.strides import Shape, Strides
+
+Axes = int | Sequence[int] | None
+
+
+def one_axis(axis: object, rank: int, *, name: str = "axis") -> int:
+    """Return an axis counted from the first; an array without axes has axis 0 (and -1)."""
+    try:
+        number = index(cast("Any", axis))
+    except TypeError:
+        msg = f"{name} is of {type(axis).__name__}; an int is needed"
+        raise ArgumentError(msg) from None
+    extent = max(rank, 1)
+    if not -extent <= number < extent:
+        msg = f"{name} is {number}, of an array with {rank} axes"
+        raise ArgumentError(msg)
+    return number % extent
+
+
+def several_axes(axis: Axes, rank: int) -> tuple[int, ...]:
+    """Return axes in rising order: all for None; raises ArgumentError if one comes twice."""
+    if axis is None:
+        return tuple(range(rank))
+    given = tuple(axis) if isinstance(axis, Sequence) else (axis,)
+    axes = tuple(sorted(one_axis(each, rank) for each in given))
+    if len(set(axes)) < len(axes):
+        msg = f"axis {given} names an axis twice"
+        raise ArgumentError(msg)
+    return axes if rank else ()
+
+
+def at_least_one_axis(array: Array) -> Array:
+    """Return an array of no axes as one of a single element."""
+    return array if array.shape else viewed(array, (1,), (0,))
+
+
+def viewed(array: Array, shape: Shape, strides: Strides) -> Array:
+    """Return a view of another geometry, strides in elements, from the same first element."""
+    if isinstance(array, DeviceArray):
+        return array.view(shape, strides)
+    byte_strides = [stride * array.itemsize for stride in strides]
+    return np.lib.stride_tricks.as_strided(array, shape, byte_strides)
+
+
+def transposed(array: Array, order: Sequence[int]) -> Array:
+    """Return a view whose axis i is axis `order[i]` of the array."""
+    strides = strides_of(array)
+    return viewed(
+        array, tuple(array.shape[axis] for axis in order), tuple(strides[axis] for axis in order)
+    )
+
+
+def without_axis(array: Array, axis: int) -> Shape:
+    """Return the shape without one axis."""
+    return (*array.shape[:axis], *array.shape[axis + 1 :])
+
+
+def as_bits(array: Array, dtype: DType) -> Array:
+    """Return a view of the same elements as numbers of another type of the same width."""
+    if isinstance(array, DeviceArray):
+        alias = array.alias(DeviceArray, 0, array.size_bytes, CODES[dtype])
+        alias.shape, alias.strides = array.shape, array.strides
+        return alias
+    return array.view(to_numpy(dtype))
+
+
+def new_array(shape: Shape, dtype: DType, like: Array, *, zeroed: bool = False) -> Array:
+    """Return a new row-major array on the side of `like`."""
+    if isinstance(like, DeviceArray):
+        make = zeros if zeroed else empty
+        return make(shape, dtype, device=like.device)
+    return np.zeros(shape, to_numpy(dtype)) if zeroed else np.empty(shape, to_numpy(dtype))
