@@ -483,9 +483,9 @@ static int borrow_dlpack(Call *call, int index)
 {
     PyObject *value = call->slots[index].value;
     PyObject *exporter = PyObject_GetAttr(value, name_dlpack);
-    uintptr_t handle = (uintptr_t)call->stream;
-    PyObject *keywords =
-        exporter == NULL ? NULL : Py_BuildValue("{s:K}", "stream", (unsigned long long)(handle ? handle : 1));
+    // -1 asks for no ordering: a captured stream cannot wait for one outside the capture.
+    long long handle = tw_is_capturing(call->stream) ? -1 : call->stream == NULL ? 1 : (long long)(intptr_t)call->stream;
+    PyObject *keywords = exporter == NULL ? NULL : Py_BuildValue("{s:L}", "stream", handle);
     PyObject *capsule = keywords == NULL ? NULL : PyObject_Call(exporter, empty_tuple, keywords);
     Py_XDECREF(exporter);
     Py_XDECREF(keywords);

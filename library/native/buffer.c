@@ -51,6 +51,10 @@ static PyObject *buffer_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     if (device == NULL) {
         return NULL;
     }
+    // While this thread records a graph, an array that names no stream belongs to the graph's.
+    if (stream_object == Py_None) {
+        (void)tw_recorded_stream(index, &stream, &stream_object);
+    }
     Storage *storage = PyMem_Calloc(1, sizeof *storage);
     if (storage == NULL) {
         return PyErr_NoMemory();
@@ -290,7 +294,8 @@ PyObject *tw_copy_from_host(PyObject *Py_UNUSED(module), PyObject *arguments)
     Buffer *buffer = as_writable(object, data.len);
     DeviceState *device = buffer == NULL ? NULL : tw_device(buffer->storage->device);
     int pushed;
-    if (device == NULL || tw_enter(device, &pushed) < 0) {
+    if (device == NULL || tw_refuse_in_capture(buffer->storage->stream, "copying from the host") < 0 ||
+        tw_enter(device, &pushed) < 0) {
         PyBuffer_Release(&data);
         return NULL;
     }
@@ -323,7 +328,8 @@ PyObject *tw_copy_to_host(PyObject *Py_UNUSED(module), PyObject *arguments)
     Buffer *buffer = as_buffer(object, data.len);
     DeviceState *device = buffer == NULL ? NULL : tw_device(buffer->storage->device);
     int pushed;
-    if (device == NULL || tw_enter(device, &pushed) < 0) {
+    if (device == NULL || tw_refuse_in_capture(buffer->storage->stream, "copying to the host") < 0 ||
+        tw_enter(device, &pushed) < 0) {
         PyBuffer_Release(&data);
         return NULL;
     }
@@ -367,7 +373,10 @@ PyObject *tw_copy(PyObject *Py_UNUSED(module), PyObject *arguments)
         return NULL;
     }
     if (source->size_bytes > 0) {
-        if (origin->stream != target->stream) {
+        // Inside a capture the order with streams outside it is the capturing program's own affair.
+        int is_ordered = origin->stream != target->stream && !tw_is_capturing(target->stream) &&
+                         !tw_is_capturing(origin->stream);
+        if (is_ordered) {
             status = tw_order(device, origin->stream, target->stream);
         }
         if (status == 0) {
@@ -375,8 +384,11 @@ PyObject *tw_copy(PyObject *Py_UNUSED(module), PyObject *arguments)
                 cu.MemcpyDtoDAsync(destination->address, source->address, source->size_bytes, target->stream),
                 "cuMemcpyDtoDAsync");
         }
+        if (status == 0 && tw_is_recorded(target->stream)) {
+            status = tw_record(from, 0) < 0 ? -1 : tw_record(to, 1);
+        }
         // The source may be freed, and handed out again, on its own stream.
-        if (status == 0 && origin->stream != target->stream) {
+        if (status == 0 && is_ordered) {
             status = tw_order(device, target->stream, origin->stream);
         }
         target->version++;
@@ -408,7 +420,8 @@ PyObject *tw_fill(PyObject *Py_UNUSED(module), PyObject *arguments)
         buffer->storage->version++;
     }
     tw_leave(pushed);
-    if (tw_check(result, "cuMemsetD8Async") < 0) {
+    if (tw_check(result, "cuMemsetD8Async") < 0 ||
+        (tw_is_recorded(buffer->storage->stream) && tw_record(object, 1) < 0)) {
         return NULL;
     }
     Py_RETURN_NONE;

@@ -317,47 +317,6 @@ static int bind(const Dispatcher *self, const Given *given, Bound *bound, Call *
     return 0;
 }
 
-static int parse_extent(const Dispatcher *self, PyObject *object, uint64_t *extent)
-{
-    PyObject *integer = PyLong_CheckExact(object) ? Py_NewRef(object) : PyNumber_Index(object);
-    if (integer == NULL) {
-        PyErr_Clear();
-        PyErr_Format(tw_launch_error, "%U: the grid must be an int, 1 to 3 ints or a function of the arguments that "
-                     "gives such, not %R", self->name, object);
-        return -1;
-    }
-    int overflow = 0;
-    long long value = PyLong_AsLongLongAndOverflow(integer, &overflow);
-    Py_DECREF(integer);
-    if (overflow != 0 || value < 0) {
-        PyErr_Format(tw_launch_error, "%U: a grid axis of %S programs is impossible; it must be 0 to 2**31 - 1",
-                     self->name, object);
-        return -1;
-    }
-    *extent = (uint64_t)value;
-    return 0;
-}
-
-static int parse_plain_grid(const Dispatcher *self, PyObject *object, uint64_t grid[3])
-{
-    grid[0] = grid[1] = grid[2] = 1;
-    if (!PyTuple_Check(object) && !PyList_Check(object)) {
-        return parse_extent(self, object, &grid[0]);
-    }
-    PyObject *tuple = PyTuple_Check(object) ? Py_NewRef(object) : PySequence_Tuple(object);
-    Py_ssize_t count = tuple == NULL ? -1 : PyTuple_Size(tuple);
-    int status = tuple == NULL ? -1 : 0;
-    if (status == 0 && (count < 1 || count > 3)) {
-        PyErr_Format(tw_launch_error, "%U: a grid has 1 to 3 axes, not %zd", self->name, count);
-        status = -1;
-    }
-    for (Py_ssize_t i = 0; status == 0 && i < count; i++) {
-        status = parse_extent(self, PyTuple_GetItem(tuple, i), &grid[i]);
-    }
-    Py_XDECREF(tuple);
-    return status;
-}
-
 static PyObject *values_by_name(const Dispatcher *self, const Bound *bound)
 {
     PyObject *values = PyDict_New();
@@ -378,12 +337,12 @@ static int parse_grid(const Launch *launch, const Bound *bound, uint64_t grid[3]
         return 0;
     }
     if (PyLong_Check(object) || PyTuple_Check(object) || !PyCallable_Check(object)) {
-        return parse_plain_grid(self, object, grid);
+        return tw_parse_grid(self->name, object, grid);
     }
     PyObject *values = values_by_name(self, bound);
     PyObject *answer = values == NULL ? NULL : PyObject_CallFunctionObjArgs(object, values, NULL);
     Py_XDECREF(values);
-    int status = answer == NULL ? -1 : parse_plain_grid(self, answer, grid);
+    int status = answer == NULL ? -1 : tw_parse_grid(self->name, answer, grid);
     Py_XDECREF(answer);
     return status;
 }
@@ -451,6 +410,10 @@ static int launch_on_device(Dispatcher *self, Call *call, const Bound *bound, co
 {
     if (call->device < 0) {
         call->device = 0;
+    }
+    PyObject *owner;
+    if (!call->has_stream && tw_recorded_stream(call->device, &call->stream, &owner)) {
+        call->has_stream = 1;
     }
     if (tw_device(call->device) == NULL || tw_finish_arguments(call) < 0) {
         return -1;
@@ -647,28 +610,6 @@ static PyMethodDef launch_definition = {
     "launch", (PyCFunction)(void (*)(void))launch, METH_FASTCALL | METH_KEYWORDS,
     "Launch the kernel with these arguments, and num_warps, num_stages and stream as keywords."};
 
-// Whether a grid is an int or a tuple of 1 to 3, none negative or too large for 64 bits, and then its extents.
-// Whatever else it is becomes an error, or an answer, when the launch reads it.
-static int read_plain_grid(PyObject *grid, uint64_t extents[3])
-{
-    int is_tuple = PyTuple_CheckExact(grid);
-    Py_ssize_t count = is_tuple ? PyTuple_Size(grid) : 1;
-    if (count < 1 || count > 3) {
-        return 0;
-    }
-    extents[0] = extents[1] = extents[2] = 1;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *extent = is_tuple ? PyTuple_GetItem(grid, i) : grid;
-        int overflow = 0;
-        long long value = PyLong_CheckExact(extent) ? PyLong_AsLongLongAndOverflow(extent, &overflow) : -1;
-        if (value < 0 || overflow != 0) {
-            return 0;
-        }
-        extents[i] = (uint64_t)value;
-    }
-    return 1;
-}
-
 static PyObject *new_function(Dispatcher *self, PyObject *grid, int is_plain, const uint64_t extents[3])
 {
     Launch *made = (Launch *)PyType_GenericAlloc(launch_type, 0);
@@ -692,7 +633,7 @@ static PyObject *dispatcher_over(PyObject *object, PyObject *grid)
         return Py_NewRef(self->latest_function);
     }
     uint64_t extents[3];
-    int is_plain = read_plain_grid(grid, extents);
+    int is_plain = tw_read_plain_grid(grid, extents);
     if (is_plain && self->latest_function != NULL) {
         const Launch *latest = (Launch *)PyCFunction_GetSelf(self->latest_function);
         if (memcmp(latest->extents, extents, sizeof extents) == 0) {

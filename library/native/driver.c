@@ -7,7 +7,7 @@
 
 DriverTable cu;
 int tw_driver_is_open = 0;
-PyObject *tw_driver_error, *tw_no_driver_error, *tw_argument_error, *tw_launch_error;
+PyObject *tw_driver_error, *tw_no_driver_error, *tw_out_of_memory_error, *tw_argument_error, *tw_launch_error;
 
 static int driver_version = 0;
 static int device_count = 0;
@@ -23,10 +23,12 @@ int tw_import_errors(void)
     }
     tw_driver_error = PyObject_GetAttrString(module, "DriverError");
     tw_no_driver_error = PyObject_GetAttrString(module, "NoDriverError");
+    tw_out_of_memory_error = PyObject_GetAttrString(module, "OutOfMemoryError");
     tw_argument_error = PyObject_GetAttrString(module, "ArgumentError");
     tw_launch_error = PyObject_GetAttrString(module, "LaunchError");
     Py_DECREF(module);
-    return tw_driver_error && tw_no_driver_error && tw_argument_error && tw_launch_error ? 0 : -1;
+    return tw_driver_error && tw_no_driver_error && tw_out_of_memory_error && tw_argument_error && tw_launch_error ? 0
+                                                                                                              : -1;
 }
 
 static int raise_driver_error(PyObject *type, CUresult code, const char *call, PyObject *message)
@@ -291,27 +293,4 @@ PyObject *tw_capture_status(PyObject *Py_UNUSED(module), PyObject *arguments)
         return NULL;
     }
     return PyBool_FromLong(tw_is_capturing(stream));
-}
-
-PyObject *tw_stream_synchronize(PyObject *Py_UNUSED(module), PyObject *arguments)
-{
-    PyObject *object;
-    CUstream stream;
-    int index, pushed;
-    if (!PyArg_ParseTuple(arguments, "iO", &index, &object) || tw_parse_stream(object, &stream) < 0) {
-        return NULL;
-    }
-    DeviceState *device = tw_device(index);
-    if (device == NULL || tw_enter(device, &pushed) < 0) {
-        return NULL;
-    }
-    CUresult result;
-    Py_BEGIN_ALLOW_THREADS
-    result = cu.StreamSynchronize(stream);
-    Py_END_ALLOW_THREADS
-    tw_leave(pushed);
-    if (tw_check(result, "cuStreamSynchronize") < 0) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
 }

@@ -17,6 +17,8 @@ typedef struct CUkern_st *CUkernel;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
 
 typedef struct {
     int id;
@@ -55,6 +57,7 @@ enum {
     CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
     CU_EVENT_DISABLE_TIMING = 2,
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
+    STREAM_NON_BLOCKING = 1,
     // Above this, dynamic shared memory needs the function attribute to be raised first.
     DEFAULT_SHARED_BYTES = 48 * 1024,
 };
@@ -83,9 +86,22 @@ enum {
     FUNCTION(MemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", 1, (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \
     FUNCTION(MemsetD8Async, "cuMemsetD8Async", 1, (CUdeviceptr, unsigned char, size_t, CUstream)) \
     FUNCTION(PointerGetAttribute, "cuPointerGetAttribute", 1, (void *, int, CUdeviceptr)) \
+    FUNCTION(MemGetInfo, "cuMemGetInfo_v2", 1, (size_t *, size_t *)) \
+    FUNCTION(StreamCreateWithPriority, "cuStreamCreateWithPriority", 1, (CUstream *, unsigned int, int)) \
+    FUNCTION(StreamDestroy, "cuStreamDestroy_v2", 1, (CUstream)) \
+    FUNCTION(StreamQuery, "cuStreamQuery", 1, (CUstream)) \
     FUNCTION(StreamSynchronize, "cuStreamSynchronize", 1, (CUstream)) \
     FUNCTION(StreamWaitEvent, "cuStreamWaitEvent", 1, (CUstream, CUevent, unsigned int)) \
     FUNCTION(StreamIsCapturing, "cuStreamIsCapturing", 1, (CUstream, int *)) \
+    FUNCTION(StreamBeginCapture, "cuStreamBeginCapture_v2", 1, (CUstream, int)) \
+    FUNCTION(StreamEndCapture, "cuStreamEndCapture", 1, (CUstream, CUgraph *)) \
+    FUNCTION(ThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", 1, (int *)) \
+    FUNCTION(GraphGetNodes, "cuGraphGetNodes", 1, (CUgraph, void **, size_t *)) \
+    FUNCTION(GraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 1, \
+             (CUgraphExec *, CUgraph, unsigned long long)) \
+    FUNCTION(GraphLaunch, "cuGraphLaunch", 1, (CUgraphExec, CUstream)) \
+    FUNCTION(GraphExecDestroy, "cuGraphExecDestroy", 1, (CUgraphExec)) \
+    FUNCTION(GraphDestroy, "cuGraphDestroy", 1, (CUgraph)) \
     FUNCTION(EventCreate, "cuEventCreate", 1, (CUevent *, unsigned int)) \
     FUNCTION(EventDestroy, "cuEventDestroy_v2", 1, (CUevent)) \
     FUNCTION(EventRecord, "cuEventRecord", 1, (CUevent, CUstream)) \

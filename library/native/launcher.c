@@ -11,10 +11,14 @@ static PyMethodDef functions[] = {
     {"after_fork", tw_after_fork, METH_NOARGS, "Tell the launcher that it runs in a forked child."},
     {"is_capturing", tw_capture_status, METH_VARARGS, "is_capturing(stream) -> bool"},
     {"synchronize", tw_stream_synchronize, METH_VARARGS, "synchronize(device, stream)"},
+    {"stream_create", tw_stream_create, METH_VARARGS, "stream_create(device, priority) -> handle"},
+    {"stream_destroy", tw_stream_destroy, METH_VARARGS, "stream_destroy(device, handle), without waiting"},
+    {"stream_is_done", tw_stream_is_done, METH_VARARGS, "stream_is_done(device, stream) -> bool"},
+    {"stream_order", tw_stream_order, METH_VARARGS, "stream_order(device of first, first, then)"},
+    {"stream_handle", tw_stream_handle, METH_O, "stream_handle(stream) -> int"},
     {"pool_statistics", tw_pool_statistics, METH_VARARGS, "pool_statistics(device) -> dict"},
     {"pool_trim", tw_pool_trim, METH_VARARGS, "pool_trim(device, keep_bytes=0) -> bytes given back"},
     {"pool_set_limit", tw_pool_set_limit, METH_VARARGS, "pool_set_limit(device, bytes)"},
-    {"pool_adopt", tw_pool_adopt, METH_VARARGS, "pool_adopt(device, stream): before an idle stream is destroyed"},
     {"borrow", tw_borrow, METH_VARARGS,
      "borrow(type, address, size_bytes, code, device, stream, owner, read_only) -> Buffer"},
     {"device_of", tw_device_of, METH_VARARGS, "device_of(address) -> ordinal"},
@@ -38,7 +42,7 @@ static PyMethodDef functions[] = {
 static int execute(PyObject *module)
 {
     if (tw_import_errors() < 0 || tw_arguments_ready() < 0 || tw_buffer_ready(module) < 0 ||
-        tw_event_ready(module) < 0 || tw_plan_ready(module) < 0 || tw_dispatch_ready(module) < 0) {
+        tw_event_ready(module) < 0 || tw_graph_ready(module) < 0 || tw_plan_ready(module) < 0 || tw_dispatch_ready(module) < 0) {
         return -1;
     }
     return 0;

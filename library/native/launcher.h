@@ -30,13 +30,14 @@ typedef struct {
     CUdevice handle;
     CUcontext context;
     CUevent order_event;  // orders two streams; reusable at once, since a wait takes the state at its call
+    CUstream side_stream;  // where memory is allocated while a graph is recorded; NULL until then
     int pools_supported;
     size_t cache_limit;
 } DeviceState;
 
 extern DriverTable cu;
 extern int tw_driver_is_open;
-extern PyObject *tw_driver_error, *tw_no_driver_error, *tw_argument_error, *tw_launch_error;
+extern PyObject *tw_driver_error, *tw_no_driver_error, *tw_out_of_memory_error, *tw_argument_error, *tw_launch_error;
 
 int tw_import_errors(void);
 int tw_open_driver(void);                              // idempotent; -1 with NoDriverError set
@@ -53,7 +54,24 @@ PyObject *tw_device_attribute(PyObject *module, PyObject *arguments);
 PyObject *tw_device_total_memory(PyObject *module, PyObject *arguments);
 PyObject *tw_after_fork(PyObject *module, PyObject *ignored);
 PyObject *tw_capture_status(PyObject *module, PyObject *arguments);
+
+// ---- stream.c
+PyObject *tw_stream_create(PyObject *module, PyObject *arguments);
+PyObject *tw_stream_destroy(PyObject *module, PyObject *arguments);
+PyObject *tw_stream_is_done(PyObject *module, PyObject *arguments);
+PyObject *tw_stream_order(PyObject *module, PyObject *arguments);
+PyObject *tw_stream_handle(PyObject *module, PyObject *object);
 PyObject *tw_stream_synchronize(PyObject *module, PyObject *arguments);
+
+// ---- graph.c: `recording` is what this thread does, `capturing` what any program does with a stream
+int tw_graph_ready(PyObject *module);
+extern int tw_recordings;                                                 // how many threads record
+int tw_recorded_stream(int device, CUstream *stream, PyObject **owner);  // whether this thread records on the device
+int tw_is_recorded(CUstream stream);
+int tw_record(PyObject *value, int is_written);  // while recording: the graph keeps an argument
+int tw_refuse_in_capture(CUstream stream, const char *what);  // -1 with LaunchError while the stream is captured
+CUresult tw_allocate_beside(DeviceState *device, CUdeviceptr *address, size_t size, CUstream stream);
+CUresult tw_free_beside(const DeviceState *device, CUdeviceptr address, CUstream stream);
 
 // ---- buffer.c
 typedef struct {
@@ -80,10 +98,10 @@ int tw_buffer_ready(PyObject *module);
 int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream stream, CUdeviceptr *address,
                      size_t *capacity);
 void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream stream);
+int tw_pool_adopt(int index, CUstream stream);  // -1 with MemoryError; a stream is about to be destroyed
 PyObject *tw_pool_statistics(PyObject *module, PyObject *arguments);
 PyObject *tw_pool_trim(PyObject *module, PyObject *arguments);
 PyObject *tw_pool_set_limit(PyObject *module, PyObject *arguments);
-PyObject *tw_pool_adopt(PyObject *module, PyObject *arguments);
 PyObject *tw_borrow(PyObject *module, PyObject *arguments);
 PyObject *tw_copy_from_host(PyObject *module, PyObject *arguments);
 PyObject *tw_copy_to_host(PyObject *module, PyObject *arguments);
@@ -162,6 +180,10 @@ typedef struct {
 
 int tw_tensor_map(const TensorMapKey *key, CUtensorMap *map);
 PyObject *tw_tensor_map_statistics(PyObject *module, PyObject *ignored);
+
+// ---- grid.c
+int tw_parse_grid(PyObject *kernel, PyObject *object, uint64_t grid[3]);  // -1 with LaunchError naming the kernel
+int tw_read_plain_grid(PyObject *grid, uint64_t extents[3]);              // never an error
 
 // ---- dispatch.c
 int tw_dispatch_ready(PyObject *module);

@@ -623,6 +623,23 @@ static int launch_in_context(Plan *plan, Call *call, const uint64_t grid[3], Dev
     return status;
 }
 
+static int keep_arguments(const Plan *plan, const Call *call)
+{
+    for (int i = 0; i < call->count; i++) {
+        const Slot *slot = &call->slots[i];
+        if (slot->kind == SLOT_POINTER &&
+            tw_record(slot->value, memchr(plan->written, i, (size_t)plan->written_count) != NULL) < 0) {
+            return -1;
+        }
+    }
+    for (int i = 0; i < call->held_count; i++) {
+        if (tw_record(call->held[i], 0) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int tw_plan_launch(Plan *plan, Call *call, const uint64_t grid[3])
 {
     plan = suited(plan, call, grid);
@@ -645,6 +662,9 @@ int tw_plan_launch(Plan *plan, Call *call, const uint64_t grid[3])
             if (index < call->count && call->slots[index].buffer != NULL) {
                 call->slots[index].buffer->storage->version++;
             }
+        }
+        if (tw_is_recorded(call->stream)) {
+            status = keep_arguments(plan, call);
         }
     }
     return status;

@@ -66,14 +66,13 @@ static Bin *find_bin(int device, CUstream stream, size_t capacity, int create)
 static CUresult driver_free(const DeviceState *device, int index, CUdeviceptr address, CUstream stream)
 {
     statistics[index].driver_frees++;
-    return device->pools_supported ? cu.MemFreeAsync(address, stream) : cu.MemFree(address);
+    return tw_free_beside(device, address, stream);
 }
 
-static CUresult driver_allocate(const DeviceState *device, int index, CUdeviceptr *address, size_t size,
+static CUresult driver_allocate(DeviceState *device, int index, CUdeviceptr *address, size_t size,
                                 CUstream stream)
 {
-    CUresult result =
-        device->pools_supported ? cu.MemAllocAsync(address, size, stream) : cu.MemAlloc(address, size);
+    CUresult result = tw_allocate_beside(device, address, size, stream);
     if (result == CUDA_SUCCESS) {
         statistics[index].driver_allocations++;
     }
@@ -85,6 +84,10 @@ static size_t trim(const DeviceState *device, int index, size_t keep_bytes)
     size_t released = 0;
     for (int i = 0; i < BIN_COUNT; i++) {
         for (Bin *bin = bins[i]; bin != NULL; bin = bin->next) {
+            // A block of the stream that is being recorded would be freed by a node of the graph.
+            if (tw_is_recorded(bin->stream)) {
+                continue;
+            }
             while (bin->device == index && bin->blocks != NULL && statistics[index].cached_bytes > keep_bytes) {
                 Block *block = bin->blocks;
                 bin->blocks = block->next;
@@ -98,27 +101,64 @@ static size_t trim(const DeviceState *device, int index, size_t keep_bytes)
     return released;
 }
 
-static int raise_out_of_memory(int index, size_t size, CUresult code)
+static PyObject *statistics_of(int index)
 {
     const Statistics *s = &statistics[index];
-    if (tw_check(code, "cuMemAllocAsync") == 0) {
+    return Py_BuildValue("{s:n,s:n,s:n,s:K,s:K,s:K,s:K}", "live_bytes", (Py_ssize_t)s->live_bytes, "peak_bytes",
+                         (Py_ssize_t)s->peak_bytes, "cached_bytes", (Py_ssize_t)s->cached_bytes, "allocations",
+                         (unsigned long long)s->allocations, "reuses", (unsigned long long)s->reuses,
+                         "driver_allocations", (unsigned long long)s->driver_allocations, "driver_frees",
+                         (unsigned long long)s->driver_frees);
+}
+
+// The device's context is current.
+static int raise_out_of_memory(int index, size_t size, const char *call)
+{
+    const Statistics *s = &statistics[index];
+    size_t free_bytes = 0, total_bytes = 0;
+    (void)cu.MemGetInfo(&free_bytes, &total_bytes);
+    PyObject *text = PyUnicode_FromFormat(
+        "out of memory on device %d: %zu bytes were asked for, %zu of %zu are free; Tilewright holds %zu bytes in live "
+        "buffers (peak %zu) and %zu bytes in its free list, which was emptied first; free buffers or use smaller ones",
+        index, size, free_bytes, total_bytes, s->live_bytes, s->peak_bytes, s->cached_bytes);
+    PyObject *positional = text == NULL ? NULL : PyTuple_Pack(1, text);
+    PyObject *keywords =
+        positional == NULL ? NULL
+                           : Py_BuildValue("{s:i,s:s,s:i,s:n,s:N}", "code", CUDA_ERROR_OUT_OF_MEMORY, "call", call,
+                                           "device", index, "requested_bytes", (Py_ssize_t)size, "statistics",
+                                           statistics_of(index));
+    PyObject *error = keywords == NULL ? NULL : PyObject_Call(tw_out_of_memory_error, positional, keywords);
+    if (error != NULL) {
+        PyErr_SetObject(tw_out_of_memory_error, error);
+    }
+    Py_XDECREF(error);
+    Py_XDECREF(keywords);
+    Py_XDECREF(positional);
+    Py_XDECREF(text);
+    return -1;
+}
+
+static int allocate_anew(DeviceState *device, int index, size_t size, size_t capacity, CUstream stream,
+                         CUdeviceptr *address)
+{
+    int pushed, status;
+    if (tw_enter(device, &pushed) < 0) {
         return -1;
     }
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    PyObject *text = PyUnicode_FromFormat(
-        "out of memory on device %d: %zu bytes were asked for; Tilewright holds %zu bytes in live buffers (peak "
-        "%zu) and %zu bytes in its free list, which was emptied first; free buffers or use smaller ones",
-        index, size, s->live_bytes, s->peak_bytes, s->cached_bytes);
-    PyObject *arguments = text == NULL ? NULL : PyTuple_Pack(1, text);
-    if (arguments != NULL) {
-        PyObject_SetAttrString(value, "args", arguments);
+    const char *call = device->pools_supported ? "cuMemAllocAsync" : "cuMemAlloc";
+    CUresult result = driver_allocate(device, index, address, capacity, stream);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && statistics[index].cached_bytes > 0) {
+        trim(device, index, 0);
+        if (!tw_is_recorded(stream)) {
+            Py_BEGIN_ALLOW_THREADS
+            (void)cu.StreamSynchronize(stream);  // what was freed on the stream becomes usable now
+            Py_END_ALLOW_THREADS
+        }
+        result = driver_allocate(device, index, address, capacity, stream);
     }
-    Py_XDECREF(text);
-    Py_XDECREF(arguments);
-    PyErr_Restore(type, value, traceback);
-    return -1;
+    status = result == CUDA_ERROR_OUT_OF_MEMORY ? raise_out_of_memory(index, size, call) : tw_check(result, call);
+    tw_leave(pushed);
+    return status;
 }
 
 int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream stream, CUdeviceptr *address,
@@ -135,21 +175,7 @@ int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream strea
         s->cached_bytes -= *capacity;
         s->reuses++;
     } else {
-        int pushed;
-        if (tw_enter(device, &pushed) < 0) {
-            return -1;
-        }
-        CUresult result = driver_allocate(device, index, address, *capacity, stream);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY && s->cached_bytes > 0) {
-            trim(device, index, 0);
-            (void)cu.StreamSynchronize(stream);  // what was freed on the stream becomes usable now
-            result = driver_allocate(device, index, address, *capacity, stream);
-        }
-        tw_leave(pushed);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-            return raise_out_of_memory(index, size, result);
-        }
-        if (tw_check(result, device->pools_supported ? "cuMemAllocAsync" : "cuMemAlloc") < 0) {
+        if (allocate_anew(device, index, size, *capacity, stream, address) < 0) {
             return -1;
         }
     }
@@ -175,7 +201,7 @@ void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream s
         PyErr_Clear();
         return;
     }
-    if (s->cached_bytes + capacity <= device->cache_limit) {
+    if (s->cached_bytes + capacity <= device->cache_limit || tw_is_recorded(stream)) {
         Bin *bin = find_bin(index, stream, capacity, 1);
         Block *block = bin == NULL ? NULL : PyMem_Malloc(sizeof *block);
         if (block != NULL) {
@@ -203,12 +229,7 @@ PyObject *tw_pool_statistics(PyObject *Py_UNUSED(module), PyObject *arguments)
     if (index < 0 || index >= MAX_DEVICES) {
         return PyErr_Format(tw_argument_error, "device %d does not exist", index);
     }
-    const Statistics *s = &statistics[index];
-    return Py_BuildValue("{s:n,s:n,s:n,s:K,s:K,s:K,s:K}", "live_bytes", (Py_ssize_t)s->live_bytes, "peak_bytes",
-                         (Py_ssize_t)s->peak_bytes, "cached_bytes", (Py_ssize_t)s->cached_bytes, "allocations",
-                         (unsigned long long)s->allocations, "reuses", (unsigned long long)s->reuses,
-                         "driver_allocations", (unsigned long long)s->driver_allocations, "driver_frees",
-                         (unsigned long long)s->driver_frees);
+    return statistics_of(index);
 }
 
 PyObject *tw_pool_trim(PyObject *Py_UNUSED(module), PyObject *arguments)
@@ -242,15 +263,10 @@ PyObject *tw_pool_set_limit(PyObject *Py_UNUSED(module), PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-// A stream is about to be destroyed, and it is idle: its cached blocks move to the legacy stream's lists.
-PyObject *tw_pool_adopt(PyObject *Py_UNUSED(module), PyObject *arguments)
+// A stream is about to be destroyed, and the legacy stream comes after its work: its cached blocks move to that
+// one's lists.
+int tw_pool_adopt(int index, CUstream stream)
 {
-    int index;
-    PyObject *object;
-    CUstream stream;
-    if (!PyArg_ParseTuple(arguments, "iO", &index, &object) || tw_parse_stream(object, &stream) < 0) {
-        return NULL;
-    }
     for (int i = 0; i < BIN_COUNT && stream != NULL; i++) {
         Bin **link = &bins[i];
         while (*link != NULL) {
@@ -265,7 +281,8 @@ PyObject *tw_pool_adopt(PyObject *Py_UNUSED(module), PyObject *arguments)
             if (bin->blocks != NULL && legacy == NULL) {
                 bin->next = *link;
                 *link = bin;
-                return PyErr_NoMemory();
+                PyErr_NoMemory();
+                return -1;
             }
             while (bin->blocks != NULL) {
                 Block *block = bin->blocks;
@@ -277,5 +294,5 @@ PyObject *tw_pool_adopt(PyObject *Py_UNUSED(module), PyObject *arguments)
             link = &bins[i];
         }
     }
-    Py_RETURN_NONE;
+    return 0;
 }

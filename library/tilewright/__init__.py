@@ -15,11 +15,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tilewright import errors, language, settings
     from tilewright.runtime.device import device_count
+    from tilewright.runtime.graph import Graph, capture
     from tilewright.runtime.launch import resolved
-    from tilewright.runtime.memory import DeviceArray, as_device_array, empty, from_numpy, zeros
+    from tilewright.runtime.memory import (
+        DeviceArray,
+        MemoryStatistics,
+        as_device_array,
+        empty,
+        from_numpy,
+        memory_statistics,
+        trim_memory,
+        zeros,
+    )
     from tilewright.runtime.preload import preload
     from tilewright.runtime.store import add_bundle
-    from tilewright.runtime.stream import Stream, synchronize
+    from tilewright.runtime.stream import Event, Stream, synchronize
     from tilewright.tensor.attention import attention
     from tilewright.tensor.convolution import convolution
     from tilewright.tensor.elementwise import add, exp, gelu, mul
@@ -30,11 +40,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DeviceArray",
+    "Event",
+    "Graph",
+    "MemoryStatistics",
     "Stream",
     "add",
     "add_bundle",
     "as_device_array",
     "attention",
+    "capture",
     "convolution",
     "device_count",
     "empty",
@@ -46,6 +60,7 @@ __all__ = [
     "layer_norm",
     "matmul",
     "max",
+    "memory_statistics",
     "mul",
     "preload",
     "resolved",
@@ -53,16 +68,21 @@ __all__ = [
     "softmax",
     "sum",
     "synchronize",
+    "trim_memory",
     "zeros",
 ]
 
 _HOMES = {
     "DeviceArray": "tilewright.runtime.memory",
+    "Event": "tilewright.runtime.stream",
+    "Graph": "tilewright.runtime.graph",
+    "MemoryStatistics": "tilewright.runtime.memory",
     "Stream": "tilewright.runtime.stream",
     "add": "tilewright.tensor.elementwise",
     "add_bundle": "tilewright.runtime.store",
     "as_device_array": "tilewright.runtime.memory",
     "attention": "tilewright.tensor.attention",
+    "capture": "tilewright.runtime.graph",
     "convolution": "tilewright.tensor.convolution",
     "device_count": "tilewright.runtime.device",
     "empty": "tilewright.runtime.memory",
@@ -72,12 +92,14 @@ _HOMES = {
     "layer_norm": "tilewright.tensor.rows",
     "matmul": "tilewright.tensor.matmul",
     "max": "tilewright.tensor.rows",
+    "memory_statistics": "tilewright.runtime.memory",
     "mul": "tilewright.tensor.elementwise",
     "preload": "tilewright.runtime.preload",
     "resolved": "tilewright.runtime.launch",
     "softmax": "tilewright.tensor.rows",
     "sum": "tilewright.tensor.rows",
     "synchronize": "tilewright.runtime.stream",
+    "trim_memory": "tilewright.runtime.memory",
     "zeros": "tilewright.runtime.memory",
 }
 

@@ -13,7 +13,8 @@
     ├── FormatError              a manifest, pack or data file cannot be read
     │   └── CorruptBlobError     bytes differ from the recorded sha256
     ├── DriverError              a CUDA driver call failed; carries the driver's code
-    │   └── NoDriverError        no driver, or no device
+    │   ├── NoDriverError        no driver, or no device
+    │   └── OutOfMemoryError     no memory left on the device (also a MemoryError)
     ├── OutsideKernelError       plain Python called the tile language (also a RuntimeError)
     ├── SettingsError            a value that an environment variable may not have
     ├── UsageError               a word of the command line names nothing, or cannot be read
@@ -30,6 +31,7 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tilewright.lazy_dataclass import dataclass
@@ -49,6 +51,7 @@ __all__ = [
     "LaunchError",
     "NoDriverError",
     "OutOfBoundsError",
+    "OutOfMemoryError",
     "OutsideKernelError",
     "ReleaseError",
     "ResolveError",
@@ -170,6 +173,29 @@ class DriverError(TilewrightError):
 
 class NoDriverError(DriverError):
     """No CUDA driver on this machine, or no device that it can see."""
+
+
+class OutOfMemoryError(DriverError, MemoryError):
+    """The device has no memory left for an array.
+
+    `device` and `requested_bytes` are what was asked for, `statistics` the pool's state after its
+    free list was emptied (the fields of `tilewright.MemoryStatistics`).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int = 2,
+        call: str = "",
+        device: int = 0,
+        requested_bytes: int = 0,
+        statistics: Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__(message, code=code, call=call)
+        self.device = device
+        self.requested_bytes = requested_bytes
+        self.statistics = dict(statistics or {})
 
 
 class OutsideKernelError(TilewrightError, RuntimeError):

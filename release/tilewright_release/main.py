@@ -16,6 +16,7 @@ from tilewright_release import (
     check_wheel,
     coverage,
     show,
+    sign,
     verify,
     why,
 )
@@ -34,6 +35,7 @@ _COMMANDS: dict[str, tuple[_Module, str]] = {
     "bundle-kernels": (bundle, "compile the declared kernels into build/bundle/"),
     "build-wheel": (build_wheel, "bundle, build the wheel into dist/ and check it"),
     "check-wheel": (check_wheel, "judge a wheel: tags, contents, import, resolution"),
+    "sign": (sign, "sign wheels and sdists with a key file"),
     "coverage": (coverage, "hold the bundle against what is declared, by target"),
     "audit": (audit, "check that declarations, budgets, kernels and pins fit together"),
     "verify": (verify, "build a sample of the bundle again and compare the bytes"),

@@ -16,48 +16,58 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from email.parser import BytesParser
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tilewright.abi.manifest import FILE_NAME, Manifest, blob_target
 from tilewright.abi.pack import PackReader
 from tilewright.abi.target import Target
 from tilewright.errors import InternalCompilerError, ReleaseError
 from tilewright_compiler.backend.cubin import check_cubin
+from tilewright_compiler.toolchain import PINNED
+from tilewright_release.provenance import FILE_NAME as PROVENANCE
+from tilewright_release.provenance import Provenance, bundled
+from tilewright_release.sbom import FOLDER as SBOMS
+from tilewright_release.sbom import Components, check_sbom, required_name
 from tilewright_release.table import read_table
-
-# pyelftools is of the extra `dev`; commands that judge no wheel do without, so functions import it.
-if TYPE_CHECKING:
-    from elftools.elf.elffile import ELFFile
+from tilewright_release.wheel_extension import check_extension, version
 
 PREBUILT = "tilewright/_prebuilt"
 
 
 @dataclass(frozen=True, slots=True)
 class WheelLimits:
-    """What a wheel is judged by; see wheels/limits.toml."""
+    """What a wheel is judged by; see wheels/limits.toml.
+
+    `resolution` is by the CUDA version of the driver, then by compute capability.
+    """
 
     max_bytes: int
     tag: str
+    machines: tuple[str, ...]
     glibc: tuple[int, ...]
     needed: tuple[str, ...]
     licences: tuple[str, ...]
     notices: tuple[str, ...]
-    resolution: dict[str, str]
+    resolution: dict[str, dict[str, str]]
 
 
 def read_limits(file: Path) -> WheelLimits:
     """Read the table; raises FormatError that names the key of whatever is wrong."""
     top = read_table(file)
-    wheel = top.table("wheel")
+    wheel, drivers = top.table("wheel"), top.table("resolution")
     limits = WheelLimits(
         max_bytes=wheel.integer("max_bytes"),
         tag=wheel.text("tag"),
-        glibc=_version(wheel.text("glibc")),
+        machines=wheel.texts("machines"),
+        glibc=version(wheel.text("glibc")),
         needed=wheel.texts("needed"),
         licences=wheel.texts("licences"),
         notices=wheel.texts("notices"),
-        resolution={name: str(value) for name, value in top.scalars("resolution").items()},
+        resolution={
+            driver: {name: str(value) for name, value in drivers.scalars(driver).items()}
+            for driver in drivers.names()
+        },
     )
     wheel.finish()
     top.finish()
@@ -83,22 +93,58 @@ class WheelFile:
             [name for name in self.contents if name.endswith(".dist-info/WHEEL")], "WHEEL file"
         ).removesuffix("/WHEEL")
 
+    @property
+    def name(self) -> str:
+        """The name of the distribution, as the file is called."""
+        return self.path.name.split("-")[0]
+
+    @property
+    def version(self) -> str:
+        """The version, as the file is called."""
+        return self.path.name.split("-")[1]
+
+    @property
+    def tag(self) -> str:
+        """The tags of Python, ABI and platform, as the file is called."""
+        return self.path.name.removesuffix(".whl").split("-", 2)[-1]
+
+    @property
+    def has_bundle(self) -> bool:
+        """Whether there is a bundle in it."""
+        return f"{PREBUILT}/{FILE_NAME}" in self.contents
+
+    def machine(self, limits: WheelLimits) -> str:
+        """Return the processor it is for; raises ReleaseError for one that we do not build for."""
+        machine = self.tag.removeprefix(f"{limits.tag}_")
+        if machine not in limits.machines:
+            msg = (
+                f"file name says {self.tag}; expected {limits.tag}_MACHINE with a machine of "
+                f"{', '.join(limits.machines)}"
+            )
+            raise ReleaseError(msg)
+        return machine
+
     def check_tags(self, limits: WheelLimits) -> str:
-        """The file name and WHEEL carry the promised tag, and auditwheel agrees."""
-        name = self.path.name.removesuffix(".whl").split("-", 2)[-1]
+        """File name, WHEEL and METADATA agree on a promised tag, and so does auditwheel."""
+        self.machine(limits)
         lines = self.contents[f"{self.dist_info}/WHEEL"].decode().splitlines()
         tags = [line.removeprefix("Tag: ") for line in lines if line.startswith("Tag: ")]
-        if [name] != tags or not name.startswith(f"{limits.tag}_"):
-            msg = f"file name says {name}, WHEEL says {tags}; expected one tag {limits.tag}_MACHINE"
+        if [self.tag] != tags:
+            msg = f"file name says {self.tag}, WHEEL says {tags}"
+            raise ReleaseError(msg)
+        about = BytesParser().parsebytes(self.contents[f"{self.dist_info}/METADATA"])
+        named = f"{about['Name']}-{about['Version']}"
+        if {f"{self.name}-{self.version}", self.dist_info.removesuffix(".dist-info")} != {named}:
+            msg = f"file {self.path.name} has {self.dist_info} and is {named} by its METADATA"
             raise ReleaseError(msg)
         found = _auditwheel(self.path)
         if found["external_libs"] or _glibc_of_tag(str(found["overall_tag"])) > limits.glibc:
             msg = (
                 f"auditwheel finds {found['overall_tag']} and external libraries "
-                f"{found['external_libs']}; the wheel is tagged {name}"
+                f"{found['external_libs']}; the wheel is tagged {self.tag}"
             )
             raise ReleaseError(msg)
-        return f"{name}; by its symbols it is {found['overall_tag']}"
+        return f"{self.tag}; by its symbols it is {found['overall_tag']}"
 
     def check_size(self, limits: WheelLimits) -> str:
         """The wheel is small enough; the largest files are named."""
@@ -141,29 +187,42 @@ class WheelFile:
         return f"{', '.join(limits.licences)}; notices name {', '.join(limits.notices)}"
 
     def check_extension(self, limits: WheelLimits) -> str:
-        """The launcher is one abi3 extension; it needs known libraries and old enough symbols."""
-        name = _only([n for n in self.contents if n.endswith(".so")], "extension")
-        if not name.endswith(".abi3.so"):
-            msg = f"extension {name} is for one Python version; its name must end in .abi3.so"
-            raise ReleaseError(msg)
-        from elftools.elf.elffile import ELFFile
+        """The launcher is one abi3 extension for the wheel's processor, as `limits` allow."""
+        machine = self.machine(limits)
+        return check_extension(
+            self.contents, machine=machine, glibc=limits.glibc, needed=limits.needed
+        )
 
-        elf = ELFFile(io.BytesIO(self.contents[name]))
-        needed, versions = _dependencies(elf)
-        foreign = sorted(set(needed) - set(limits.needed))
-        if foreign:
-            msg = (
-                f"extension {name} needs {', '.join(foreign)}; allowed: {', '.join(limits.needed)}"
-            )
+    def check_provenance(self, limits: WheelLimits) -> str:
+        """The provenance is that of this wheel and of its bundle."""
+        made = self.provenance()
+        manifest = self.manifest()
+        expected = (self.name, self.version, self.machine(limits), bundled(manifest))
+        if (made.name, made.version, made.machine, made.bundle) != expected:
+            msg = f"{PROVENANCE} is of another wheel or bundle: {made}"
             raise ReleaseError(msg)
-        highest = max(versions, default=(0,))
-        if highest > limits.glibc:
-            msg = (
-                f"extension {name} needs GLIBC_{_dotted(highest)}, the tag allows "
-                f"{_dotted(limits.glibc)}"
-            )
+        tools = "+".join(f"{name}-{made.tools.get(name)}" for name in PINNED)
+        toolchains = {b.toolchain for e in manifest.entries.values() for b in e.blobs.values()}
+        if toolchains != {tools}:
+            msg = f"{PROVENANCE} says {tools}, the blobs were made by {sorted(toolchains)}"
             raise ReleaseError(msg)
-        return f"{name} needs {', '.join(needed)}, at most GLIBC_{_dotted(highest)}"
+        commit = made.commit or "no commit"
+        return f"{commit}{' with changes' if made.is_modified else ''}; {tools}"
+
+    def provenance(self) -> Provenance:
+        """Return the provenance; raises ReleaseError when there is none."""
+        return Provenance.from_bytes(self._dist_info_file(PROVENANCE, "provenance"))
+
+    def check_sbom(self, components: Components) -> str:
+        """The bill of materials lists the wheel as it is, with all components of others."""
+        about = BytesParser().parsebytes(self.contents[f"{self.dist_info}/METADATA"])
+        needs = [text for text in about.get_all("Requires-Dist", []) if ";" not in text]
+        return check_sbom(
+            self._dist_info_file(f"{SBOMS}/{self.name}.spdx.json", "bill of materials"),
+            self.contents,
+            names=[component.name for component in components.components],
+            needs=[required_name(text) for text in needs],
+        )
 
     def check_paths(self, folders: Sequence[Path]) -> str:
         """No file names a folder of the machine that built it."""
@@ -213,6 +272,13 @@ class WheelFile:
             raise ReleaseError(msg)
         return Manifest.from_bytes(self.contents[name], origin=name)
 
+    def _dist_info_file(self, name: str, what: str) -> bytes:
+        path = f"{self.dist_info}/{name}"
+        if path not in self.contents:
+            msg = f"the wheel has no {what} ({path}): it was built without `tilewright dev`"
+            raise ReleaseError(msg)
+        return self.contents[path]
+
     def _expanded(self) -> dict[str, bytes]:
         contents = dict(self.contents)
         with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
@@ -230,23 +296,6 @@ class WheelFile:
                 path.write_bytes(data)
                 paths[path.name] = path
         return paths
-
-
-def _dependencies(elf: ELFFile) -> tuple[list[str], list[tuple[int, ...]]]:
-    from elftools.elf.dynamic import DynamicSection
-    from elftools.elf.gnuversions import GNUVerNeedSection
-
-    needed: list[str] = []
-    versions: list[tuple[int, ...]] = []
-    for section in elf.iter_sections():
-        if isinstance(section, DynamicSection):
-            # The class gives each kind of tag an attribute of its own name.
-            needed += [vars(tag)["needed"] for tag in section.iter_tags("DT_NEEDED")]
-        elif isinstance(section, GNUVerNeedSection):
-            for _, auxiliaries in section.iter_versions():
-                names = [auxiliary.name for auxiliary in auxiliaries]
-                versions += [_version(n[6:]) for n in names if n.startswith("GLIBC_")]
-    return needed, versions
 
 
 def _auditwheel(path: Path) -> dict[str, object]:
@@ -272,11 +321,3 @@ def _only(names: Sequence[str], what: str) -> str:
         msg = f"the wheel must have exactly one {what}, it has {len(names)}: {', '.join(names)}"
         raise ReleaseError(msg)
     return names[0]
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))

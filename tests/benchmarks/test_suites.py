@@ -129,6 +129,8 @@ print(*native.tensor_map_statistics().values())
     launches = done.lines("launch")
     assert len(launches) == 3
     assert all("launch copy_tiles grid=3,2,1 block=32 shared=0" in line for line in launches)
+    # Both maps, of 128 bytes, start at a multiple of 64 bytes, as the copy engine wants them.
+    assert all(" at=0 " in line for line in launches)
     assert {len(bytes.fromhex(line.partition("packed=")[2])) for line in launches} == {256}
 
 

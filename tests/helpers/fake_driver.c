@@ -7,6 +7,8 @@
 //   FAKE_CUDA_MEMORY    bytes of device memory (8 GiB)
 //   FAKE_CUDA_LOG       path of the log; none by default
 //   FAKE_CUDA_NO_POOLS  set: as on a device without memory pools
+//   FAKE_CUDA_SLOW_MS   how long waiting for a stream or an event, and loading code, take (0)
+// A stream that is captured collects nodes instead of doing things, and refuses what the real one refuses.
 // Compiled with -DWITHOUT_LIBRARY it is a driver without cuLibrary*.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,13 +16,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef int CUresult;
 typedef unsigned long long CUdeviceptr;
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NO_DEVICE = 100, NOT_FOUND = 500,
-       NOT_SUPPORTED = 801, INVALID_CONTEXT = 201 };
-enum { MAX_DEVICES = 8, MAX_BLOCKS = 65536 };
+       NOT_SUPPORTED = 801, INVALID_CONTEXT = 201, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901,
+       CAPTURE_ISOLATION = 905, CAPTURE_WRONG_THREAD = 908 };
+enum { MAX_DEVICES = 8, MAX_BLOCKS = 65536, MAX_CAPTURES = 64, RELAXED = 2 };
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -29,7 +33,9 @@ typedef struct { CUdeviceptr address; size_t size; int device; } Block;
 typedef struct { int device; } Context;
 typedef struct { char target[64]; } Library;
 typedef struct { char name[256]; int shared; } Function;
-typedef struct { unsigned long long stamp; } Event;
+typedef struct { unsigned long long stamp; struct Capture *capture; } Event;
+typedef struct Capture { void *stream; const int *thread; size_t nodes; int is_invalid; } Capture;
+typedef struct { size_t nodes; } Graph;
 
 static Capability capabilities[MAX_DEVICES];
 static int device_count = -1;
@@ -40,6 +46,8 @@ static Block blocks[MAX_BLOCKS];
 static size_t block_count = 0, used_bytes = 0;
 static FILE *log_file = NULL;
 static unsigned long long stamps = 0;
+static Capture captures[MAX_CAPTURES];
+static __thread int capture_mode = 1, capture_count = 0;
 
 static const char *knob(const char *name)
 {
@@ -54,6 +62,50 @@ static const char *knob(const char *name)
             fflush(log_file); \
         } \
     } while (0)
+
+static Capture *capture_of(void *stream)
+{
+    for (int i = 0; stream != NULL && i < MAX_CAPTURES; i++) {
+        if (captures[i].stream == stream) {
+            return &captures[i];
+        }
+    }
+    return NULL;
+}
+
+// What happens on a stream: a node if it is captured, else the thing itself.
+static int is_node(void *stream, const char *what)
+{
+    Capture *capture = capture_of(stream);
+    if (capture == NULL) {
+        return 0;
+    }
+    capture->nodes++;
+    LOG("node %s\n", what);
+    return 1;
+}
+
+// What a thread may not do while it captures, unless it said "relaxed".
+static int is_unsafe(void) { return capture_count > 0 && capture_mode != RELAXED; }
+
+static CUresult refuse_capture(void *stream)
+{
+    Capture *capture = capture_of(stream);
+    if (capture != NULL) {
+        capture->is_invalid = 1;
+        return CAPTURE_UNSUPPORTED;
+    }
+    return SUCCESS;
+}
+
+static void take_time(void)
+{
+    const char *value = knob("FAKE_CUDA_SLOW_MS");
+    if (value != NULL) {
+        struct timespec time = {0, atol(value) % 1000 * 1000000};
+        nanosleep(&time, NULL);
+    }
+}
 
 EXPORT CUresult cuInit(unsigned int flags)
 {
@@ -191,6 +243,11 @@ static CUresult allocate(CUdeviceptr *address, size_t size, void *stream, const 
     if (depth == 0) {
         return INVALID_CONTEXT;
     }
+    if (capture_of(stream) != NULL) {
+        is_node(stream, "alloc");
+    } else if (is_unsafe()) {
+        return CAPTURE_UNSUPPORTED;
+    }
     if (used_bytes + size > memory_bytes() || block_count == MAX_BLOCKS) {
         return OUT_OF_MEMORY;
     }
@@ -235,28 +292,36 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
 
 EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, void *stream)
 {
-    (void)stream;
+    if (capture_of(stream) != NULL) {
+        return refuse_capture(stream);
+    }
     memcpy((void *)(uintptr_t)to, from, size);
     return SUCCESS;
 }
 
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, void *stream)
 {
-    (void)stream;
+    if (capture_of(stream) != NULL) {
+        return refuse_capture(stream);
+    }
     memcpy(to, (void *)(uintptr_t)from, size);
     return SUCCESS;
 }
 
 EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, void *stream)
 {
-    (void)stream;
+    if (is_node(stream, "copy")) {
+        return SUCCESS;
+    }
     memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, size);
     return SUCCESS;
 }
 
 EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t size, void *stream)
 {
-    (void)stream;
+    if (is_node(stream, "fill")) {
+        return SUCCESS;
+    }
     memset((void *)(uintptr_t)to, byte, size);
     return SUCCESS;
 }
@@ -272,11 +337,11 @@ EXPORT CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr ad
     return INVALID_VALUE;
 }
 
-EXPORT CUresult cuStreamCreate(void **stream, unsigned int flags)
+EXPORT CUresult cuStreamCreateWithPriority(void **stream, unsigned int flags, int priority)
 {
-    (void)flags;
     *stream = (void *)(uintptr_t)(0x1000 + 16 * ++stamps);
-    LOG("cuStreamCreate %llu\n", (unsigned long long)(uintptr_t)*stream);
+    LOG("cuStreamCreate %llu flags=%u priority=%d device=%d\n", (unsigned long long)(uintptr_t)*stream, flags, priority,
+        depth == 0 ? -1 : stack[depth - 1]->device);
     return SUCCESS;
 }
 
@@ -289,12 +354,21 @@ EXPORT CUresult cuStreamDestroy_v2(void *stream)
 EXPORT CUresult cuStreamSynchronize(void *stream)
 {
     LOG("synchronize %llu\n", (unsigned long long)(uintptr_t)stream);
-    return SUCCESS;
+    take_time();
+    return refuse_capture(stream);
 }
+
+EXPORT CUresult cuStreamQuery(void *stream) { return refuse_capture(stream); }
 
 EXPORT CUresult cuStreamWaitEvent(void *stream, void *event, unsigned int flags)
 {
     (void)flags;
+    // A captured stream waits for nothing outside its capture, and what waits for its events joins it.
+    if (((Event *)event)->capture != capture_of(stream)) {
+        Capture *capture = capture_of(stream) == NULL ? ((Event *)event)->capture : capture_of(stream);
+        capture->is_invalid = 1;
+        return CAPTURE_ISOLATION;
+    }
     LOG("wait stream=%llu event=%llu\n", (unsigned long long)(uintptr_t)stream, ((Event *)event)->stamp);
     return SUCCESS;
 }
@@ -302,9 +376,80 @@ EXPORT CUresult cuStreamWaitEvent(void *stream, void *event, unsigned int flags)
 // A stream whose handle is odd is "being captured", so tests need no real capture.
 EXPORT CUresult cuStreamIsCapturing(void *stream, int *status)
 {
-    *status = (uintptr_t)stream % 2 == 1;
+    *status = (uintptr_t)stream % 2 == 1 || capture_of(stream) != NULL;
     return SUCCESS;
 }
+
+EXPORT CUresult cuStreamBeginCapture_v2(void *stream, int mode)
+{
+    Capture *free_one = NULL;
+    for (int i = 0; i < MAX_CAPTURES; i++) {
+        if (captures[i].stream == NULL) {
+            free_one = &captures[i];
+        }
+    }
+    if (stream == NULL || capture_of(stream) != NULL || free_one == NULL) {
+        return CAPTURE_UNSUPPORTED;
+    }
+    *free_one = (Capture){.stream = stream, .thread = &capture_mode};
+    capture_count++;
+    LOG("begin capture stream=%llu mode=%d\n", (unsigned long long)(uintptr_t)stream, mode);
+    return SUCCESS;
+}
+
+EXPORT CUresult cuStreamEndCapture(void *stream, void **graph)
+{
+    Capture *capture = capture_of(stream);
+    *graph = NULL;
+    if (capture == NULL) {
+        return INVALID_VALUE;
+    }
+    if (capture->thread != &capture_mode) {
+        return CAPTURE_WRONG_THREAD;
+    }
+    capture_count--;
+    Capture ended = *capture;
+    *capture = (Capture){0};
+    LOG("end capture nodes=%zu\n", ended.nodes);
+    if (ended.is_invalid) {
+        return CAPTURE_INVALIDATED;
+    }
+    Graph *made = calloc(1, sizeof *made);
+    made->nodes = ended.nodes;
+    *graph = made;
+    return SUCCESS;
+}
+
+EXPORT CUresult cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    int before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    return SUCCESS;
+}
+
+EXPORT CUresult cuGraphGetNodes(void *graph, void **nodes, size_t *count)
+{
+    (void)nodes;
+    *count = ((Graph *)graph)->nodes;
+    return SUCCESS;
+}
+
+EXPORT CUresult cuGraphInstantiateWithFlags(void **instance, void *graph, unsigned long long flags)
+{
+    (void)flags;
+    *instance = memcpy(calloc(1, sizeof(Graph)), graph, sizeof(Graph));
+    return SUCCESS;
+}
+
+EXPORT CUresult cuGraphLaunch(void *instance, void *stream)
+{
+    LOG("graph nodes=%zu stream=%llu\n", ((Graph *)instance)->nodes, (unsigned long long)(uintptr_t)stream);
+    return SUCCESS;
+}
+
+EXPORT CUresult cuGraphDestroy(void *graph) { LOG("cuGraphDestroy\n"); free(graph); return SUCCESS; }
+EXPORT CUresult cuGraphExecDestroy(void *instance) { LOG("cuGraphExecDestroy\n"); free(instance); return SUCCESS; }
 
 EXPORT CUresult cuEventCreate(void **event, unsigned int flags)
 {
@@ -323,12 +468,13 @@ EXPORT CUresult cuEventDestroy_v2(void *event)
 EXPORT CUresult cuEventRecord(void *event, void *stream)
 {
     ((Event *)event)->stamp = ++stamps;
+    ((Event *)event)->capture = capture_of(stream);
     LOG("record stream=%llu event=%llu\n", (unsigned long long)(uintptr_t)stream, stamps);
     return SUCCESS;
 }
 
 EXPORT CUresult cuEventQuery(void *event) { return ((Event *)event)->stamp == 0 ? 600 : SUCCESS; }
-EXPORT CUresult cuEventSynchronize(void *event) { (void)event; return SUCCESS; }
+EXPORT CUresult cuEventSynchronize(void *event) { (void)event; take_time(); return SUCCESS; }
 
 EXPORT CUresult cuEventElapsedTime(float *milliseconds, void *first, void *second)
 {
@@ -360,7 +506,8 @@ static CUresult check_code(const void *code)
 
 static CUresult load(void **out, const void *code, const char *call)
 {
-    CUresult result = check_code(code);
+    CUresult result = is_unsafe() ? CAPTURE_UNSUPPORTED : check_code(code);
+    take_time();
     const char *text = (const char *)code;
     int length = (int)strcspn(text + 4, "\n");
     LOG("%s %.*s -> %d\n", call, length > 40 ? 40 : length, text + 4, result);
@@ -437,12 +584,15 @@ typedef struct {
 
 static CUresult launch(const Config *config, void *function, void **parameters)
 {
+    (void)is_node(config->stream, "launch");
     if (log_file == NULL) {
         return SUCCESS;
     }
     LOG("launch %s grid=%u,%u,%u block=%u shared=%u stream=%llu device=%d", ((Function *)function)->name, config->grid[0],
         config->grid[1], config->grid[2], config->block[0], config->shared,
         (unsigned long long)(uintptr_t)config->stream, depth == 0 ? -1 : stack[depth - 1]->device);
+    // Where the first parameter lies: a tensor map must start at a multiple of 64 bytes.
+    LOG(" at=%d", parameters[0] == NULL ? 0 : (int)((uintptr_t)parameters[0] % 64));
     for (unsigned int i = 0; i < config->attribute_count; i++) {
         LOG(" attribute%d=%u,%u,%u", config->attributes[i].id, config->attributes[i].value.cluster[0],
             config->attributes[i].value.cluster[1], config->attributes[i].value.cluster[2]);

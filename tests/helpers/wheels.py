@@ -1,9 +1,11 @@
-"""Change a wheel as an accident would, with RECORD in order or not."""
+"""Change a wheel as an accident would, with RECORD in order or not; build wrong launchers."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import subprocess
+import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,3 +43,12 @@ def change_wheel(
         for file, data in contents.items():
             archive.writestr(file, data)
     return path
+
+
+def compile_extension(folder: Path, source: str, *flags: str, glibc: str) -> bytes:
+    """Compile C as a shared object for x86_64 and a version of glibc, and return its bytes."""
+    (folder / "extension.c").write_text(source, encoding="utf-8")
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", f"x86_64-linux-gnu.{glibc}"]
+    command += ["-shared", "-fPIC", *flags, "extension.c", "-o", "extension.so"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return (folder / "extension.so").read_bytes()

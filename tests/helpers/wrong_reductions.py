@@ -170,6 +170,24 @@ PROGRAMS = (
         ("`mask` of tl.histogram is a tile of bools", "i32 tile [64]"),
         "a = tl.histogram(t, 8, mask=t)  # here",
     ),
+    _wrong(
+        "a triangular matrix that is not square",
+        KernelTypeError,
+        ("`a` of tl.solve_tril is a tile [..., N, N]", "f32 tile [4, 16]"),
+        "a = tl.solve_tril(m.to(tl.float32))  # here",
+    ),
+    _wrong(
+        "a triangular matrix of integers",
+        KernelTypeError,
+        ("`a` of tl.solve_tril", "tl.float64", "i32 tile [4, 16]", ".to(...)"),
+        "a = tl.solve_tril(m)  # here",
+    ),
+    _wrong(
+        "a right side that does not fit",
+        KernelTypeError,
+        ("`b` of tl.solve_tril is a tile [N, M]", "f32 tile [4, 16]", "f32 tile [8, 8]"),
+        "a = tl.solve_tril(tl.reshape(v, 8, 8), m.to(tl.float32))  # here",
+    ),
     WrongProgram(
         "function that uses memory",
         KernelTypeError,

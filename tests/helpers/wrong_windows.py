@@ -150,6 +150,18 @@ HINTS_AND_CHECKS = (
         "tl.assume(tl.arange(0, B) >= 0)  # here",
     ),
     _wrong(
+        "room for more programs than any GPU has",
+        KernelValueError,
+        ("`programs` of tl.resident is 1 to 32", "got 33"),
+        "tl.resident(33)  # here",
+    ),
+    _wrong(
+        "room for as many programs as a launch says",
+        KernelTypeError,
+        ("`programs` of tl.resident is an integer known at compile time", "i64 scalar"),
+        "tl.resident(n)  # here",
+    ),
+    _wrong(
         "check that fails at once",
         KernelValueError,
         ("tl.device_assert failed: wide",),

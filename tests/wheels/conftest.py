@@ -9,10 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from helpers.small_checkout import ROOT, make_checkout
+from helpers.small_checkout import BUDGETS, ROOT, make_checkout
+from tilewright.kernels.elementwise import add
 from tilewright_release.build_wheel import build_wheel
 from tilewright_release.bundle import bundle_kernels
 from tilewright_release.checkout import Checkout
+
+# What the watched first launch of check-wheel finds.
+_ADD = """\
+family = "elementwise"
+
+[[kernel]]
+kernel = "tilewright.kernels.elementwise:add"
+dtypes = { T = ["f32"] }
+[[kernel.config]]
+constexprs = { BLOCK_M = 1, BLOCK_N = 1024 }
+num_warps = 4
+[kernel.parameters]
+"""
+_FAMILY = """
+[family.elementwise]
+entries = 2
+registers = 255
+shared_bytes = 1024
+"""
 
 _LEFT_OUT = shutil.ignore_patterns(
     "build", "dist", ".*", "__pycache__", "_launcher*.so", "tests", "docs"
@@ -23,6 +43,15 @@ _LEFT_OUT = shutil.ignore_patterns(
 def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a manifest and packs."""
     small = make_checkout(tmp_path_factory.mktemp("bundle") / "checkout")
+    parameters = [(p.name, p.is_constexpr) for p in add.parameters]
+    types = ["*T" if name in ("x", "y", "out") else "i64" for name, _ in parameters]
+    lines = [
+        f'{name} = "{text}"'
+        for (name, is_constexpr), text in zip(parameters, types, strict=True)
+        if not is_constexpr
+    ]
+    small.write("prebuilt/signatures/elementwise.toml", _ADD + "\n".join(lines) + "\n")
+    small.write("prebuilt/budgets.toml", BUDGETS + _FAMILY)
     folder = small.root / "bundle"
     bundle_kernels(small.checkout, output=folder, cache=small.cache, jobs=1, stream=io.StringIO())
     sys.modules.pop("kernels")
@@ -41,10 +70,18 @@ def wheel(sources: Checkout) -> Path:
     return build_wheel(sources)
 
 
+@pytest.fixture(scope="session")
+def foreign_wheel(sources: Checkout) -> Path:
+    """The wheel of `sources` for aarch64, cross-built."""
+    return build_wheel(sources, machine="aarch64")
+
+
 def copy_sources(root: Path, bundle: Path | None, *, origin: Path = ROOT) -> Checkout:
     """Copy what a build needs of the checkout `origin` to `root`."""
     shutil.copytree(origin, root, ignore=_LEFT_OUT)
     shutil.copy(origin / ".gitignore", root)
+    (root / "tests" / "helpers").mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "helpers" / "fake_driver.c", root / "tests" / "helpers")
     if bundle is not None:
         shutil.copytree(bundle, root / "build" / "bundle")
     return Checkout(root)

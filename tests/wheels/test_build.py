@@ -44,11 +44,15 @@ def test_the_wheel_has_the_three_packages_the_launcher_and_the_bundle(
         "tilewright/reference/softmax.py",
         "tilewright_compiler/pipeline.py",
         "tilewright_release/bundle.py",
+        "tilewright_release/targets.toml",
     ):
         assert name in names
     prebuilt = {Path(name).name for name in names if name.startswith("tilewright/_prebuilt/")}
     assert prebuilt == {path.name for path in small_bundle.iterdir()}
-    assert not [name for name in names if name.endswith((".c", ".h", ".pyc", ".toml"))]
+    assert not [name for name in names if name.endswith((".c", ".h", ".pyc"))]
+    dist_info = {name.partition(".dist-info/")[2] for name in names if ".dist-info/" in name}
+    assert {"provenance.json", "sboms/tilewright.spdx.json", "RECORD"} <= dist_info
+    assert names[-1].endswith(".dist-info/RECORD")
 
 
 def test_the_same_sources_elsewhere_give_the_same_bytes(wheel: Path, second_wheel: Path) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from helpers.small_checkout import ROOT
-from helpers.wheels import change_wheel
+from helpers.wheels import change_wheel, compile_extension
 from tilewright.abi.pack import write_pack
 from tilewright.errors import FormatError, ReleaseError
 from tilewright_release.check_wheel import check_wheel
 from tilewright_release.checkout import Checkout
+from tilewright_release.wheel_extension import read_extension
 from tilewright_release.wheel_file import WheelFile, WheelLimits, read_limits
 
 # One process builds the wheels that all of these tests look at.
@@ -41,37 +42,94 @@ def test_a_good_wheel_passes(
         f"  ok    {name}"
         for name in (
             *("tags", "size", "RECORD", "licences", "extension", "build paths", "bundle"),
-            *("import", "blobs", "resolution"),
+            *("provenance", "SBOM", "import", "first launch", "blobs", "resolution"),
         )
     ]
     assert "9.0 sm_90a" in lines[-1]
 
 
 def test_the_table_covers_every_compute_capability_asked_for(limits: WheelLimits) -> None:
-    for capability in ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0", "12.1", "13.0"):
-        assert capability in limits.resolution
+    every = (
+        "7.5",
+        "8.0",
+        "8.6",
+        "8.7",
+        "8.9",
+        "9.0",
+        "10.0",
+        "10.3",
+        "11.0",
+        "12.0",
+        "12.1",
+        "13.0",
+    )
+    assert list(limits.resolution) == ["12.0", "12.8", "13.0"]
+    for table in limits.resolution.values():
+        assert set(every) <= set(table)
+
+
+def test_a_wheel_for_another_processor_passes_here(
+    foreign_wheel: Path, wheel: Path, sources: Checkout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_wheel(foreign_wheel, sources, python=Path(sys.executable))
+    out = capsys.readouterr().out
+    assert "FAIL" not in out
+    assert "needs libc.so.6" in out
+    own, foreign = WheelFile(wheel).contents, WheelFile(foreign_wheel).contents
+    # The bundle is for GPUs alone, so it is the same, byte for byte.
+    differing = {name.rpartition("/")[2] for name in own if own[name] != foreign[name]}
+    told_apart = {"WHEEL", "RECORD", "provenance.json", "tilewright.spdx.json"}
+    assert differing == {"_launcher.abi3.so", *told_apart}
 
 
 def test_all_failures_are_shown_in_one_run(
     wheel: Path, sources: Checkout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = change_wheel(wheel, tmp_path, {f"{_LICENCES}/NOTICE": None, _MANIFEST: None})
-    with pytest.raises(ReleaseError, match="licences; bundle; blobs; resolution"):
+    with pytest.raises(
+        ReleaseError, match="licences; bundle; provenance; SBOM; first launch; blobs; resolution"
+    ):
         check_wheel(bad, sources, python=Path(sys.executable))
     assert "FAIL  bundle: the wheel has no tilewright/_prebuilt/manifest.json" in (
         capsys.readouterr().out
     )
 
 
-def test_an_import_that_starts_a_process_fails(
+def test_an_import_or_launch_that_starts_a_process_fails(
     wheel: Path, sources: Checkout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    init = WheelFile(wheel).contents["tilewright/__init__.py"]
+    contents = WheelFile(wheel).contents
+    init, launch = "tilewright/__init__.py", "tilewright/tensor/elementwise.py"
     start = b"\nimport numpy, subprocess\nsubprocess.run(['/bin/true'])\n"
-    bad = change_wheel(wheel, tmp_path, {"tilewright/__init__.py": init + start})
-    with pytest.raises(ReleaseError, match="import"):
+    write = b"\nopen('/tmp/tilewright-left-behind', 'w').close()\n"
+    changes = {init: contents[init] + start, launch: contents[launch] + write}
+    bad = change_wheel(wheel, tmp_path, changes)
+    with pytest.raises(ReleaseError, match="SBOM; import; first launch"):
         check_wheel(bad, sources, python=Path(sys.executable))
-    assert "import loads numpy and does subprocess.Popen" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "import loads numpy and does subprocess.Popen" in out
+    assert "open for writing '/tmp/tilewright-left-behind'" in out
+
+
+def test_a_gpu_that_gets_another_blob_fails(
+    wheel: Path, sources: Checkout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Without cubins for Hopper, its row of the table and the launch on it are other ones.
+    manifest = WheelFile(wheel).manifest()
+    entries = {
+        key: dataclasses.replace(
+            entry, blobs={name: b for name, b in entry.blobs.items() if name != "sm_90a"}
+        )
+        for key, entry in manifest.entries.items()
+    }
+    kernels = {name: manifest.kernels[name] for name in manifest.kernels}
+    changed = dataclasses.replace(manifest, entries=entries, kernels=kernels)
+    bad = change_wheel(wheel, tmp_path, {_MANIFEST: changed.to_bytes()})
+    with pytest.raises(ReleaseError, match="provenance; SBOM; first launch; resolution"):
+        check_wheel(bad, sources, python=Path(sys.executable))
+    out = capsys.readouterr().out
+    assert "9.0 with a driver for 12.0 gets {'ptx': 7}, not sm_90a" in out
+    assert "not by prebuilt sm_90a" in out
 
 
 Change = Callable[[WheelFile], dict[str, bytes | None]]
@@ -113,7 +171,7 @@ def _swap_targets(file: WheelFile) -> dict[str, bytes | None]:
 )
 def test_a_damaged_bundle(wheel: Path, tmp_path: Path, change: Change, problem: str) -> None:
     file = WheelFile(wheel)
-    assert "5 entries, 25 blobs in 5 packs" in file.check_bundle()
+    assert "7 entries, 35 blobs in 10 packs" in file.check_bundle()
     bad = WheelFile(change_wheel(wheel, tmp_path, change(file)))
     with pytest.raises((ReleaseError, FormatError), match=problem):
         bad.check_bundle()
@@ -136,9 +194,22 @@ def test_record_must_fit(
         bad.check_record()
 
 
-def test_tags_must_be_the_promised_one(wheel: Path, tmp_path: Path, limits: WheelLimits) -> None:
-    name = wheel.name.replace("manylinux_2_28", "manylinux_2_17")
-    with pytest.raises(ReleaseError, match="file name says cp311-abi3-manylinux_2_17"):
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("manylinux_2_28", "manylinux_2_17", "file name says cp311-abi3-manylinux_2_17"),
+        ("x86_64", "riscv64", "expected cp311-abi3-manylinux_2_28_MACHINE with a machine of"),
+        ("x86_64", "aarch64", "WHEEL says"),
+        ("-0.1.0-", "-0.2.0-", "is tilewright-0.1.0 by its METADATA"),
+        ("tilewright-", "tilewrong-", "is tilewright-0.1.0 by its METADATA"),
+    ],
+    ids=["older glibc", "unknown machine", "other machine", "other version", "other name"],
+)
+def test_a_renamed_wheel_is_told(
+    wheel: Path, tmp_path: Path, limits: WheelLimits, old: str, new: str, problem: str
+) -> None:
+    name = wheel.name.replace(old, new)
+    with pytest.raises(ReleaseError, match=problem):
         WheelFile(change_wheel(wheel, tmp_path, {}, name=name)).check_tags(limits)
 
 
@@ -169,7 +240,7 @@ def test_the_extension_must_be_portable(wheel: Path, tmp_path: Path, limits: Whe
     strict = dataclasses.replace(limits, glibc=(2, 5))
     with pytest.raises(ReleaseError, match=r"needs GLIBC_2\.\d+, the tag allows 2\.5"):
         file.check_extension(strict)
-    with pytest.raises(ReleaseError, match=r"needs libdl\.so\.2; allowed: libc\.so\.6"):
+    with pytest.raises(ReleaseError, match=r"needs .*libdl\.so\.2; allowed: libc\.so\.6"):
         file.check_extension(dataclasses.replace(limits, needed=("libc.so.6",)))
     data = file.contents[_LAUNCHER]
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
@@ -180,6 +251,50 @@ def test_the_extension_must_be_portable(wheel: Path, tmp_path: Path, limits: Whe
     second = WheelFile(change_wheel(wheel, tmp_path, {name: data}))
     with pytest.raises(ReleaseError, match="exactly one extension, it has 2"):
         second.check_extension(limits)
+
+
+def test_the_extension_must_be_for_the_machine_of_the_wheel(
+    wheel: Path, foreign_wheel: Path, tmp_path: Path, limits: WheelLimits
+) -> None:
+    launcher = WheelFile(foreign_wheel).contents[_LAUNCHER]
+    assert read_extension(launcher, _LAUNCHER).machine == "EM_AARCH64"
+    bad = WheelFile(change_wheel(wheel, tmp_path, {_LAUNCHER: launcher}))
+    with pytest.raises(ReleaseError, match="is for EM_AARCH64, the wheel is for x86_64"):
+        bad.check_extension(limits)
+    bad = WheelFile(change_wheel(wheel, tmp_path, {_LAUNCHER: b"\x7fELF no more"}))
+    with pytest.raises(ReleaseError, match="is no ELF file"):
+        bad.check_extension(limits)
+
+
+def test_the_extension_may_start_nothing_search_nowhere_and_name_no_folder(
+    wheel: Path, tmp_path: Path, limits: WheelLimits
+) -> None:
+    source = 'int system(const char *); int launch(void) { return system("ptxas"); }'
+    flags = ("-O1", "-g", "-Wl,-rpath,/opt/cuda/lib64")
+    built = compile_extension(tmp_path, source, *flags, glibc="2.28")
+    bad = WheelFile(change_wheel(wheel, tmp_path, {_LAUNCHER: built}))
+    with pytest.raises(ReleaseError) as caught:
+        bad.check_extension(limits)
+    for problem in (
+        "calls system: a launch starts nothing",
+        "searches libraries in /opt/cuda/lib64",
+        "has debug information",
+    ):
+        assert problem in str(caught.value)
+
+
+def test_a_symbol_of_a_newer_glibc_is_told(
+    wheel: Path, tmp_path: Path, limits: WheelLimits
+) -> None:
+    source = (
+        "void arc4random_buf(void *, unsigned long); void seed(void *p) { arc4random_buf(p, 8); }"
+    )
+    built = compile_extension(tmp_path, source, "-O1", "-s", glibc="2.36")
+    bad = WheelFile(change_wheel(wheel, tmp_path, {_LAUNCHER: built}))
+    with pytest.raises(ReleaseError, match=r"needs GLIBC_2\.36, the tag allows 2\.28"):
+        bad.check_extension(limits)
+    with pytest.raises(ReleaseError, match="auditwheel finds"):
+        bad.check_tags(limits)
 
 
 def test_no_build_path_may_remain(wheel: Path, tmp_path: Path) -> None:

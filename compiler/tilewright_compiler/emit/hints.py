@@ -13,8 +13,8 @@ def _emit_promise(emitter: KernelEmitter, operation: Operation) -> None:
     emitter.define(operation.result, emitter.fragment(operation.operands[0]))
 
 
-def _emit_assume(_emitter: KernelEmitter, _operation: Operation) -> None:
-    """Emit nothing."""
+def _emit_nothing(_emitter: KernelEmitter, _operation: Operation) -> None:
+    """Emit nothing: what `resident` asks for stands beside the kernel's name."""
 
 
 EMITTERS: Mapping[str, Emit] = MappingProxyType(
@@ -22,6 +22,7 @@ EMITTERS: Mapping[str, Emit] = MappingProxyType(
         "multiple_of": _emit_promise,
         "max_contiguous": _emit_promise,
         "max_constancy": _emit_promise,
-        "assume": _emit_assume,
+        "assume": _emit_nothing,
+        "resident": _emit_nothing,
     }
 )

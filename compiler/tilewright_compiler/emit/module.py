@@ -87,9 +87,12 @@ def emit_module(module: Module) -> MlirText:
     _emit_block(emitter, kernel.body)
     shared_bytes: int = module.attributes.get("shared_bytes", 0)
     attributes = f"gpu.kernel, nvvm.kernel, nvvm.reqntid = array<i32: {num_threads}, 1, 1>"
+    programs = [o.attributes["programs"] for o in kernel.body.walk() if o.name == "resident"]
     if producer_warps:
         # ptxas lets registers move between warpgroups only if it knows that one CTA is enough.
         attributes += ", nvvm.minctasm = 1 : i32"
+    elif programs:
+        attributes += f", nvvm.minctasm = {max(programs)} : i32"
     lines = [
         "module attributes {gpu.container_module} {",
         "  gpu.module @kernels {",

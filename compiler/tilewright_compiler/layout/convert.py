@@ -150,8 +150,7 @@ def register_sources(source: LinearLayout, target: LinearLayout) -> tuple[int, .
     steps = [span.express(basis) for basis in target.register]
     if any(step is None for step in steps):
         return None
-    columns = [step for step in steps if step is not None]
-    return tuple(gf2.apply(columns, register) for register in range(target.num_registers))
+    return tuple(gf2.images(step for step in steps if step is not None))
 
 
 def broadcast_sources(source: LinearLayout, target: LinearLayout) -> tuple[int, ...] | None:

@@ -13,9 +13,9 @@ class Elimination:
     """The span of the columns added so far, in echelon form, with how each row came about."""
 
     def __init__(self, columns: Iterable[int] = ()) -> None:
-        self._rows: list[
-            tuple[int, int, int]
-        ] = []  # (leading bit value, vector, selection of columns)
+        # Leading bit's value, vector, selection of columns. A row is 0 at the leading bits of the
+        # rows before it, so that subtracting them in order leaves 0 at all leading bits.
+        self._rows: list[tuple[int, int, int]] = []
         self._count = 0
         for column in columns:
             self.add(column)
@@ -33,7 +33,6 @@ class Elimination:
         if remainder == 0:
             return False
         self._rows.append((1 << (remainder.bit_length() - 1), remainder, selection | 1 << index))
-        self._rows.sort(reverse=True)
         return True
 
     def reduce(self, vector: int) -> tuple[int, int]:
@@ -57,10 +56,20 @@ class Elimination:
 def apply(columns: Sequence[int], vector: int) -> int:
     """Multiply the matrix of these columns by `vector`: the sum of the columns it selects."""
     result = 0
-    for index, column in enumerate(columns):
-        if vector >> index & 1:
-            result ^= column
+    vector &= (1 << len(columns)) - 1
+    while vector:
+        low = vector & -vector
+        result ^= columns[low.bit_length() - 1]
+        vector ^= low
     return result
+
+
+def images(columns: Iterable[int]) -> list[int]:
+    """Return what the matrix of these columns makes of 0, 1, 2, ...: all that `apply` can give."""
+    found = [0]
+    for column in columns:
+        found += [image ^ column for image in found]
+    return found
 
 
 def rank(columns: Iterable[int]) -> int:

@@ -93,11 +93,13 @@ def plan_exchange(source: LinearLayout, target: LinearLayout, *, size_bytes: int
     """Plan moving a tile of elements of `size_bytes` from `source` to `target`."""
     limit = log2(MAX_VECTOR_BYTES // size_bytes)
     common = _common_vector(source, target)[:limit]
-    candidates = [
-        _exchange(source, target, common, (), (), size_bytes),
-        _exchange(source, target, common, _longer(source, target, common, limit), (), size_bytes),
-        _exchange(source, target, common, (), _longer(target, source, common, limit), size_bytes),
-    ]
+    write_extra = _longer(source, target, common, limit)
+    read_extra = _longer(target, source, common, limit)
+    candidates = [_exchange(source, target, common, (), (), size_bytes)]
+    if write_extra:
+        candidates.append(_exchange(source, target, common, write_extra, (), size_bytes))
+    if read_extra:
+        candidates.append(_exchange(source, target, common, (), read_extra, size_bytes))
     return min(candidates, key=lambda exchange: (exchange.conflict_ways, exchange.cost))
 
 
@@ -225,15 +227,15 @@ def shared_access(
     """
     registers = gf2.Elimination(layout.register)
     # Register selections that step through the vector, in the order of its offset bits.
-    steps = tuple(registers.reduce(direction)[1] for direction in vector)
+    steps = gf2.images(registers.reduce(direction)[1] for direction in vector)
+    places = gf2.images(gf2.apply(offsets, basis) for basis in layout.register)
     groups = []
     seen: set[int] = set()
-    for register in range(layout.num_registers):
+    for register, offset in enumerate(places):
         if register in seen or register & skipped_registers:
             continue
-        offset = gf2.apply(offsets, gf2.apply(layout.register, register))
-        start = register ^ gf2.apply(steps, offset & ((1 << len(vector)) - 1))
-        members = tuple(start ^ gf2.apply(steps, i) for i in range(1 << len(vector)))
+        start = register ^ steps[offset & ((1 << len(vector)) - 1)]
+        members = tuple(start ^ step for step in steps)
         seen.update(members)
         groups.append(SharedGroup(offset >> len(vector) << len(vector), members))
     return SharedAccess(

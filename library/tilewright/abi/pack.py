@@ -127,6 +127,10 @@ class PackReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
+            # What is no file, a pipe say, might keep its reader waiting for ever.
+            if path.exists() and not path.is_file():
+                msg = f"pack {path} cannot be opened: it is no file; install tilewright again"
+                raise FormatError(msg)
             self._file = path.open("rb", buffering=0)
         except OSError as error:
             msg = f"pack {path} cannot be opened: {error.strerror}; install tilewright again"
@@ -197,7 +201,11 @@ class PackReader:
         return place
 
     def _read_index(self) -> tuple[tuple[_Frame, ...], dict[str, _Place]]:
-        header = self._file.read(_HEADER.size)
+        try:
+            header = self._file.read(_HEADER.size)
+        except OSError as error:
+            msg = f"pack {self._path} cannot be read: {error.strerror}"
+            raise FormatError(msg) from error
         whole = len(header) == _HEADER.size and header.startswith(MAGIC)
         self._require(whole, f"it begins with {header[:8]!r}, not with a pack's header")
         _, version, _, file_size, frame_count, blob_count, digest = _HEADER.unpack(header)
@@ -292,7 +300,11 @@ class PackReader:
         # pread keeps no position, so threads and forked processes do not disturb each other.
         parts: list[bytes] = []
         while size:
-            part = os.pread(self._file.fileno(), size, position)
+            try:
+                part = os.pread(self._file.fileno(), size, position)
+            except OSError as error:
+                msg = f"pack {self._path} cannot be read at byte {position}: {error.strerror}"
+                raise FormatError(msg) from error
             self._require(bool(part), f"it ends at byte {position}")
             parts.append(part)
             position += len(part)

@@ -26,7 +26,13 @@ from tilewright.language.descriptor import (
     store_tensor_descriptor,
 )
 from tilewright.language.dot import dot
-from tilewright.language.hints import assume, max_constancy, max_contiguous, multiple_of
+from tilewright.language.hints import (
+    assume,
+    max_constancy,
+    max_contiguous,
+    multiple_of,
+    resident,
+)
 from tilewright.language.indexing import gather, histogram
 from tilewright.language.inline_asm import inline_asm_elementwise
 from tilewright.language.kernel import Kernel, KernelParameter, kernel
@@ -113,6 +119,7 @@ from tilewright.language.shape import (
     zeros,
     zeros_like,
 )
+from tilewright.language.solve import solve_tril
 from tilewright.language.sort import bitonic_merge, sort, topk
 from tilewright.language.types import (
     Tile,
@@ -234,10 +241,12 @@ __all__ = [
     "reduce",
     "reduce_or",
     "reshape",
+    "resident",
     "rsqrt",
     "sigmoid",
     "sin",
     "softmax",
+    "solve_tril",
     "sort",
     "split",
     "sqrt",

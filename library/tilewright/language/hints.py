@@ -1,4 +1,4 @@
-"""Promises about values, which let the compiler choose wider accesses.
+"""Promises about values, which let the compiler choose wider accesses, and a wish.
 
 A promise returns its value, and holds of what it returns, where it is used. The interpreter checks
 every one; on a device a broken promise makes results undefined. Along each axis the promise is a
@@ -11,7 +11,7 @@ from __future__ import annotations
 from tilewright.language.registry import operation, outside_kernel
 from tilewright.language.types import Operand, Tile, constexpr
 
-__all__ = ["assume", "max_constancy", "max_contiguous", "multiple_of"]
+__all__ = ["assume", "max_constancy", "max_contiguous", "multiple_of", "resident"]
 
 _Extents = int | constexpr | tuple[int | constexpr, ...]
 
@@ -52,3 +52,13 @@ def assume(condition: Operand) -> None:
     conclusions from it: to allow wider accesses, use `multiple_of`.
     """
     outside_kernel(assume)
+
+
+@operation
+def resident(programs: int | constexpr) -> None:
+    """Let so many programs fit a multiprocessor at once, which bounds their registers.
+
+    Left alone, the assembler gives a thread as many as help it. A program that waits for memory
+    gains more from a second one beside it; registers that then do not suffice are spilled.
+    """
+    outside_kernel(resident)

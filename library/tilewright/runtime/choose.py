@@ -244,11 +244,18 @@ def _read(kernel: Kernel) -> list[Entry]:
     """Return the table; one that is damaged or of another version is none, as in every cache."""
     path = _path(kernel)
     try:
-        document = json.loads(path.read_text(encoding="utf-8")) if path else {}
-    except (OSError, ValueError):
+        if path is None or not path.is_file():
+            return []
+        return _parse(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        logger.warning("table of configurations %s is not used: %r", path, error)
         return []
-    if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
-        return []
+
+
+def _parse(document: Any) -> list[Entry]:
+    if document["schema"] != _SCHEMA:
+        msg = f"it has schema {document['schema']!r}, this library reads {_SCHEMA}"
+        raise ValueError(msg)
     return [
         Entry(
             line["device"],

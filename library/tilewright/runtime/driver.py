@@ -35,10 +35,6 @@ SYMBOLS: dict[str, Symbol] = {
     for symbol in (
         Symbol("cuDeviceGetName"),
         Symbol("cuMemGetInfo"),
-        Symbol("cuStreamCreate"),
-        Symbol("cuStreamDestroy"),
-        Symbol("cuDeviceGetUuid_v2", since=11040, substitute="cuDeviceGetUuid"),
-        Symbol("cuDeviceGetUuid"),
         Symbol("cuCtxPushCurrent"),
         Symbol("cuCtxPopCurrent"),
         Symbol("cuDevicePrimaryCtxRetain"),

@@ -8,6 +8,7 @@ DLPack) and copied to NumPy, and computes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -268,6 +269,39 @@ def as_device_array(value: object, *, name: str = "array") -> DeviceArray:
         "__cuda_array_interface__ or DLPack"
     )
     raise ArgumentError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStatistics:
+    """What the pool of a device holds, and how often it was asked since the process began.
+
+    `live_bytes` are in arrays, `peak_bytes` the most that ever were, `cached_bytes` in the free
+    list; `allocations` were served by the list (`reuses`) or the driver.
+    """
+
+    live_bytes: int
+    peak_bytes: int
+    cached_bytes: int
+    allocations: int
+    reuses: int
+    driver_allocations: int
+    driver_frees: int
+
+
+def memory_statistics(device: int = 0) -> MemoryStatistics:
+    """Return what Tilewright's arrays and free list hold on a device."""
+    return MemoryStatistics(**native.pool_statistics(device))
+
+
+def trim_memory(device: int = 0, *, keep_bytes: int = 0) -> int:
+    """Give the free list back to the driver but for `keep_bytes`; return how many bytes that were.
+
+    Other libraries of the process can use them when the work on their streams is done.
+    """
+    if keep_bytes < 0:
+        msg = f"keep_bytes is {keep_bytes}; it is 0 or more"
+        raise ArgumentError(msg)
+    return native.pool_trim(device, keep_bytes)
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ Origin = Literal["prebuilt", "family", "cached", "compile", "ptx", "cached ptx",
 PTX_TARGET = Target(8, 0)
 """What the floor's text is written for."""
 
+_NO_ENTRY = "entry for this kernel and signature"
 _KNOWN_UNTUNED = {10: "untuned: no tcgen05 schedule"}
 
 
@@ -136,10 +137,8 @@ def resolve(
         for bundled in offers.bundled:
             candidates += _cubins(bundled, device, trace, is_cached=False)
         if not offers.bundled:
-            which = "no bundle that can be used" if offers.faults else "the bundle"
-            verb = "has an entry" if offers.faults else "has no entry"
-            text = f"{which} {verb} for this kernel and signature"
-            trace.append(Reason("prebuilt", False, text))
+            which = "no bundle that can be used has an" if offers.faults else "the bundle has no"
+            trace.append(Reason("prebuilt", False, f"{which} {_NO_ENTRY}"))
         if offers.cached is not None:
             candidates += _cubins(Bundled(offers.cached), device, trace, is_cached=True)
         else:
@@ -283,12 +282,18 @@ def _remedy(capability: ComputeCapability, trace: tuple[Reason, ...]) -> str:
     texts = " ".join(reason.text for reason in trace if not reason.is_accepted)
     if "install tilewright again" in texts:
         return "install tilewright again: files are damaged; `tilewright doctor` names them all"
+    # What another driver, a smaller tile or the floor would serve needs no compiler.
+    if "needs a driver" in texts:
+        return "install a newer NVIDIA driver"
+    if "bytes of shared memory, the GPU has" in texts:
+        return "launch it with smaller tiles or fewer stages: this GPU has less shared memory"
+    is_bundled = _NO_ENTRY not in texts
+    if is_bundled and "TILEWRIGHT_PTX=off" in texts:
+        return "allow the driver to compile the portable text (TILEWRIGHT_PTX=on)"
     if "TILEWRIGHT_JIT=off" in texts:
         return "allow the compiler (TILEWRIGHT_JIT=on), or bundle this kernel and signature"
     if "not installed" in texts:
         return (
             "install the compiler with `pip install tilewright[compiler]`, or bundle this signature"
         )
-    if "needs a driver" in texts:
-        return "install a newer NVIDIA driver"
     return "run `tilewright doctor`; it names what is missing or damaged"

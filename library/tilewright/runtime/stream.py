@@ -7,27 +7,47 @@ than the launch's makes the launch wait, and is waited for, by events; the launc
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 
-from tilewright.errors import DriverError
-from tilewright.runtime import driver
+from tilewright.errors import ArgumentError, DriverError
 from tilewright.runtime._launcher import Event
 from tilewright.runtime.launcher import native
 
 __all__ = ["Event", "Stream", "is_capturing", "synchronize"]
 
-_NON_BLOCKING = 1
-
 
 class Stream:
-    """A stream of one device, not ordered with the legacy stream; as a context it is closed."""
+    """A stream of one device, not ordered with the legacy stream; as a context it is closed.
 
-    __slots__ = ("_handle", "device")
+    Of streams with work to do, those of a lower `priority` number go first; the device knows a few
+    of them, 0 being the least urgent on most. A stream that nothing refers to is closed without
+    waiting.
+    """
 
-    def __init__(self, device: int = 0) -> None:
+    __slots__ = ("__weakref__", "_handle", "_is_own", "device")
+
+    def __init__(self, device: int = 0, *, priority: int = 0) -> None:
         self.device = device
-        with driver.current(device):
-            self._handle: int | None = int(driver.call("cuStreamCreate", _NON_BLOCKING))
+        self._is_own = True
+        self._handle: int | None = native.stream_create(device, priority)
+
+    @classmethod
+    def external(cls, stream: object, *, device: int = 0) -> Stream:
+        """Return another library's stream as one of ours; its owner keeps and closes it.
+
+        Takes a handle, an object with `__cuda_stream__()` or a stream of torch's. The other way:
+        `torch.cuda.ExternalStream(stream.handle)`.
+        """
+        made = cls.__new__(cls)
+        made.device = device
+        made._is_own = False
+        made._handle = native.stream_handle(stream)
+        return made
+
+    def __repr__(self) -> str:
+        state = "closed" if self._handle is None else f"{self._handle:#x}"
+        return f"<stream {state} of device {self.device}>"
 
     @property
     def handle(self) -> int:
@@ -45,14 +65,36 @@ class Stream:
         """Block until all work on the stream is done."""
         native.synchronize(self.device, self.handle)
 
+    def is_done(self) -> bool:
+        """Return whether all work on the stream is done, without waiting."""
+        return native.stream_is_done(self.device, self.handle)
+
+    def record(self, event: Event | None = None) -> Event:
+        """Mark the present end of the stream with an event (default: a new one) and return it."""
+        event = Event(self.device) if event is None else event
+        event.record(self.handle)
+        return event
+
+    def wait(self, other: Stream | Event) -> None:
+        """Make work given to this stream from now on wait for an event, or a stream's present end.
+
+        The host does not wait. Streams of two devices may wait for each other.
+        """
+        if isinstance(other, Event):
+            other.hold(self.handle)
+        elif isinstance(other, Stream):
+            native.stream_order(other.device, other.handle, self.handle)
+        else:
+            msg = f"a stream waits for a Stream or an Event, not for {other!r}; see Stream.external"
+            raise ArgumentError(msg)
+
     def close(self) -> None:
         """Wait for the work and destroy the stream; its cached memory goes to the legacy one."""
         if self._handle is None:
             return
-        self.synchronize()
-        native.pool_adopt(self.device, self._handle)
-        with driver.current(self.device):
-            driver.call("cuStreamDestroy", self._handle)
+        if self._is_own:
+            self.synchronize()
+            native.stream_destroy(self.device, self._handle)
         self._handle = None
 
     def __enter__(self) -> Stream:
@@ -65,6 +107,13 @@ class Stream:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle is not None and self._is_own:
+            self._handle = None
+            with suppress(DriverError):
+                native.stream_destroy(self.device, handle)
 
 
 def synchronize(device: int = 0, stream: Stream | None = None) -> None:

@@ -9,6 +9,7 @@ program holds; 8 for elementwise tiles.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tilewright.abi.dtypes import (
     DType,
@@ -54,6 +55,36 @@ LONG_ROWS_UNALIGNED = LONG_ROWS[:3]
 # Wider rows are walked in chunks by one program.
 ROWS_LOOPED = Configuration(1, 4096, 16)
 
+
+@dataclass(frozen=True, slots=True)
+class ResidentConfiguration(Configuration):
+    """Of a kernel whose programs walk over all rows: so many fit a multiprocessor at once."""
+
+    resident: int
+
+
+# Gradients of norms keep sums for each column, beside x and dy: of wider rows they would not fit.
+NORM_BACKWARD: tuple[ResidentConfiguration, ...] = (
+    ResidentConfiguration(16, 128, 4, 3),
+    ResidentConfiguration(4, 512, 4, 4),
+    ResidentConfiguration(2, 1024, 4, 3),
+    ResidentConfiguration(1, 2048, 4, 4),
+    ResidentConfiguration(1, 4096, 8, 2),
+    ResidentConfiguration(1, 8192, 16, 1),
+)
+NORM_BACKWARD_WALKED = Configuration(1, 1024, 4)
+PARAMETERS_BACKWARD = Configuration(16, 64, 4)
+PARTIALS = Configuration(64, 32, 4)
+
+SOFTMAX_BACKWARD: tuple[Configuration, ...] = (
+    Configuration(16, 128, 4),
+    Configuration(4, 512, 4),
+    Configuration(2, 1024, 4),
+    Configuration(1, 4096, 8),
+    Configuration(1, 8192, 8),
+)
+SOFTMAX_BACKWARD_WALKED = Configuration(1, 1024, 4)
+
 # Elementwise: wide tiles for long inner axes, tall ones for short.
 ELEMENTWISE_WIDE = Configuration(1, 1024, 4)
 ELEMENTWISE_TALL = Configuration(32, 32, 4)
@@ -68,7 +99,12 @@ TRANSPOSE: dict[int, Configuration] = {
 }
 
 
-def rows_configuration(columns: int, table: tuple[Configuration, ...]) -> Configuration | None:
+_AnyConfiguration = TypeVar("_AnyConfiguration", bound=Configuration)
+
+
+def rows_configuration(
+    columns: int, table: tuple[_AnyConfiguration, ...]
+) -> _AnyConfiguration | None:
     """Return the first of a table that holds rows of that width, None when none does."""
     for configuration in table:
         if columns <= configuration.block_n:
@@ -84,6 +120,12 @@ def elementwise_configuration(columns: int) -> Configuration:
 # Reductions over any axes: `block_m` results by `block_n` reduced elements.
 REDUCE_INNER: tuple[Configuration, ...] = (Configuration(4, 512, 4), Configuration(1, 4096, 8))
 REDUCE_OUTER = Configuration(128, 16, 4)
+# The most programs that share the reduced axes of one result.
+MOST_PARTS = 512
+# Scans, likewise; long rows of sums that the fast form takes have tiles of their own.
+SCAN_INNER = Configuration(4, 256, 4)
+SCAN_LONG = Configuration(1, 2048, 4)
+SCAN_OUTER = Configuration(64, 32, 4)
 
 
 def reduce_configuration(columns: int, *, is_inner: bool, fast: bool) -> Configuration:

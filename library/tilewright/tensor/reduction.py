@@ -35,18 +35,19 @@ from tilewright.tensor.arrays import (
     strides_of,
 )
 from tilewright.tensor.axes import Axes, new_array, several_axes, transposed, viewed
-from tilewright.tensor.configurations import reduce_configuration
+from tilewright.tensor.configurations import MOST_PARTS, reduce_configuration
 from tilewright.tensor.movement import contiguous, copy_elements
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapse, pad
 
 # Programs that fill a GPU of today: with fewer results the reduced axes are split. It is a number
 # and not the device's, so that every device combines in the same order.
 _PROGRAMS = 1024
-_MOST_PARTS = 512
 # Elements of the reduced axes that are worth a program of their own.
 _PART_ELEMENTS = 4096
 # From so many rows on, the kernels that hold whole rows fill a device.
 _MANY_ROWS = 256
+# With fewer columns than this, tiles lie along the reduced axis whatever is contiguous.
+_FEW_COLUMNS = 8
 _FLOATS = (float16, bfloat16, float32)
 
 
@@ -273,10 +274,12 @@ def _geometry(
         return None
     kept_space, reduced_space = pad(kept_space, 2), pad(reduced_space, 2)
     inner, outer = reduced_space.strides[0][1], kept_space.strides[0][1]
-    is_inner = kept_space.sizes[1] == 1 or (
-        reduced_space.sizes[1] > 1 and 0 < abs(inner) <= abs(outer)
+    is_inner = (
+        outer == 0
+        or kept_space.sizes[1] <= _FEW_COLUMNS
+        or (reduced_space.sizes[1] > 1 and 0 < abs(inner) <= abs(outer))
     )
-    return _Geometry(kept_space, reduced_space, is_inner or outer == 0)
+    return _Geometry(kept_space, reduced_space, is_inner)
 
 
 def _launch(
@@ -295,8 +298,8 @@ def _launch(
         blocks = kept.sizes[0] * -(-kept.sizes[1] // tiles.block_m)
     chunks = reduced.sizes[0] * -(-reduced.sizes[1] // tiles.block_n)
     wanted = _PROGRAMS // blocks
-    if wanted > _MOST_PARTS:
-        wanted = _MOST_PARTS
+    if wanted > MOST_PARTS:
+        wanted = MOST_PARTS
     least = _PART_ELEMENTS // tiles.block_n  # chunks that are worth a program of their own
     part = -(-chunks // wanted) if wanted > 1 else chunks
     part = least if part < least else part
@@ -316,7 +319,7 @@ def _launch(
     strides = kept.strides[1] if final is out else row_major(kept.sizes)
     kernels.combine[(results,)](
         workspace, final, *kept.sizes, parts, prod(reduced.sizes), divisor, flag, *strides,
-        OPERATION=operation, BLOCK_P=_MOST_PARTS, num_warps=1,
+        OPERATION=operation, BLOCK_P=MOST_PARTS, num_warps=1,
     )  # fmt: skip
     if final is not out:
         copy_elements(final, viewed(out, kept.sizes, kept.strides[1]))

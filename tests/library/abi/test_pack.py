@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import struct
 import subprocess
 import sys
@@ -150,6 +152,28 @@ def test_a_blob_that_is_not_there_is_named(path: Path) -> None:
 def test_a_missing_pack_is_a_format_error(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="cannot be opened: No such file"):
         PackReader(tmp_path / "absent.pack")
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_file_is_refused_and_keeps_nobody_waiting(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x.pack"
+    path.mkdir() if kind == "folder" else os.mkfifo(path)
+    with pytest.raises(FormatError, match="it is no file"):
+        PackReader(path)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE])
+def test_a_failing_disk_is_a_format_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    with PackReader(path) as reader:
+
+        def fail(*_: int) -> bytes:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(os, "pread", fail)
+        with pytest.raises(FormatError, match=f"cannot be read.*{os.strerror(code)}"):
+            reader.read(max(reader, key=reader.size))
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -104,10 +105,35 @@ def test_equal_configurations_are_found_by_hash() -> None:
     assert len({one, other, tl.Config({"M": 1, "N": 2}, num_warps=8)}) == 2
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 0}'])
-def test_damaged_table_is_no_table(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "\x00",
+        "[" * 100_000,
+        '{"schema": 0}',
+        '{"schema": 1}',
+        '{"schema": 1, "entries": 5}',
+        '{"schema": 1, "entries": [5]}',
+        '{"schema": 1, "entries": [{"device": "host"}]}',
+        '{"schema": 1, "entries": [{"device": "host", "dtypes": "", "key": [1], "config": 3, '
+        '"num_warps": 4, "num_stages": 3, "time_us": 1}]}',
+    ],
+    ids=["cut", "list", "zero", "deep", "old", "bare", "number", "numbers", "short", "types"],
+)
+def test_damaged_table_is_no_table(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
     (tmp_path / "tuned").mkdir()
     (tmp_path / "tuned" / f"{record.digest}.json").write_text(text)
+    assert _launched(1000)[0] == 64
+    assert "is not used" in caplog.text
+
+
+def test_a_table_that_is_no_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+    (tmp_path / "tuned").mkdir()
+    os.mkfifo(tmp_path / "tuned" / f"{record.digest}.json")
     assert _launched(1000)[0] == 64
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from helpers.launches import Run
+
+_OTHER_BINDINGS = "TILEWRIGHT_OTHER_BINDINGS"
+"""Names a folder with another version of cuda-bindings, as `pip install --no-deps --target` makes
+one: 12.9 where 13 is installed, or the other way round."""
 
 
 @pytest.mark.parametrize("version", ["12000", "12040", "12080", "13000"])
@@ -55,3 +61,32 @@ b = memory.empty(4, dtypes.float32, device=1)
     devices = [line.split()[-1] for line in done.lines("cuMemAllocAsync")]
     assert devices == ["device=1", "device=0", "device=0", "device=0", "device=1"]
     assert done.output.strip() == "True"
+
+
+@pytest.mark.parametrize("version", ["12000", "12090", "13000"])
+@pytest.mark.parametrize("which", ["installed", "other"])
+def test_both_versions_of_the_bindings_serve_every_driver(
+    run: Run, version: str, which: str
+) -> None:
+    other = os.environ.get(_OTHER_BINDINGS, "")
+    if which == "other" and not other:
+        pytest.skip(f"{_OTHER_BINDINGS} names no folder with another version of cuda-bindings")
+    done = run(
+        f"""
+if {which == "other"}:
+    sys.path.insert(0, {other!r})
+from cuda.bindings import driver as bindings
+from tilewright.runtime import driver
+print(driver.bindings_version(), driver.device_name(0), driver.memory_info(0)[1])
+assert all(callable(getattr(bindings, name)) for name in driver.SYMBOLS)
+add[1](*arrays(), 64, BLOCK=64)
+refused(errors.DriverError, lambda: driver.call("cuDeviceGet", 5))
+""",
+        FAKE_CUDA_VERSION=version,
+        FAKE_CUDA_MEMORY="1000000",
+    )
+    answer, refusal = done.output.splitlines()
+    assert answer.split()[0].startswith(("12.9", "13."))
+    assert answer.endswith("Fake GPU 9.0 1000000")
+    assert refusal.startswith("DriverError cuDeviceGet failed with 101 (CUDA_ERROR_INVALID_DEVICE)")
+    assert len(done.lines("launch")) == 1

@@ -147,7 +147,10 @@ for size in (100_000, 120_000, 150_000):
 held = memory.empty(900_000, dtypes.int8)
 try:
     memory.empty(500_000, dtypes.int8)
-except errors.DriverError as error:
+except errors.OutOfMemoryError as error:
+    assert isinstance(error, MemoryError) and isinstance(error, errors.DriverError)
+    assert (error.device, error.requested_bytes, error.call) == (0, 500_000, "cuMemAllocAsync")
+    assert memory.MemoryStatistics(**error.statistics) == memory.memory_statistics()
     print(error.code, error)
 print(memory.empty(1000, dtypes.int8).size)
 """,
@@ -155,7 +158,9 @@ print(memory.empty(1000, dtypes.int8).size)
     )
     first, second = done.output.splitlines()
     assert first.startswith("2 out of memory on device 0: 500000 bytes were asked for")
+    assert "82496 of 1000000 are free" in first
     assert "917504 bytes in live buffers" in first
+    assert "0 bytes in its free list" in first
     assert second == "1000"
     assert len(done.lines("cuMemFreeAsync")) == 3
 
@@ -192,3 +197,39 @@ def test_a_driver_without_devices_is_no_driver(run: Run) -> None:
         FAKE_CUDA_DEVICES="none",
     )
     assert "it sees no device" in done.output
+
+
+def test_statistics_tell_what_is_held_and_trimming_gives_it_back(run: Run) -> None:
+    done = run("""
+a = memory.empty(1000, dtypes.float32)
+b = memory.empty(1000, dtypes.float32)
+del b
+print(memory.memory_statistics())
+print(memory.trim_memory(keep_bytes=4096), memory.trim_memory(), memory.trim_memory())
+print(memory.memory_statistics().cached_bytes, memory.memory_statistics().driver_frees)
+refused(errors.ArgumentError, lambda: memory.trim_memory(keep_bytes=-1))
+refused(errors.ArgumentError, lambda: memory.memory_statistics(1000))
+refused(errors.ArgumentError, lambda: memory.trim_memory(3))
+""")
+    lines = done.output.splitlines()
+    assert lines[0] == (
+        "MemoryStatistics(live_bytes=4096, peak_bytes=8192, cached_bytes=4096, allocations=2, "
+        "reuses=0, driver_allocations=2, driver_frees=0)"
+    )
+    assert lines[1:3] == ["0 4096 0", "0 1"]
+    assert [line.split()[0] for line in lines[3:]] == ["ArgumentError"] * 3
+
+
+def test_running_out_again_and_again_loses_nothing(run: Run) -> None:
+    done = run(
+        """
+held = memory.empty(900_000, dtypes.int8)
+for _ in range(3):
+    refused(errors.OutOfMemoryError, lambda: memory.zeros(200_000, dtypes.float32))
+held.free()
+print(memory.zeros(200_000, dtypes.float32).size, memory.memory_statistics().live_bytes)
+""",
+        FAKE_CUDA_MEMORY="1000000",
+    )
+    assert done.output.count("OutOfMemoryError") == 3
+    assert done.output.splitlines()[-1] == "200000 0"

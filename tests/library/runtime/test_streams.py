@@ -27,13 +27,15 @@ s.close()
         ["wait", f"stream={handle}"],
     ]
     # On the array's own stream: the other arrays belong to the legacy stream.
-    assert calls[5:] == [
+    assert calls[5:10] == [
         ["record", "stream=0"],
         ["wait", f"stream={handle}"],
         ["launch", "add"],
         ["record", f"stream={handle}"],
         ["wait", "stream=0"],
     ]
+    # Its memory goes to the legacy stream, which therefore comes after its work.
+    assert calls[10:] == [["record", f"stream={handle}"], ["wait", "stream=0"]]
 
 
 def test_launches_on_the_legacy_stream_wait_for_nothing(run: Run) -> None:
@@ -245,3 +247,69 @@ refused(errors.ArgumentError, lambda: first.elapsed_ms(3))
     assert done.output.splitlines()[:2] == ["False", "1.0 True"]
     assert [line.split()[1] for line in done.lines("record")] == ["stream=0", "stream=48"]
     assert [line.split()[1] for line in done.lines("wait")] == ["stream=64"]
+
+
+def test_streams_wait_for_each_other_and_are_asked(run: Run) -> None:
+    done = run(
+        """
+a, b = stream.Stream(), stream.Stream(1, priority=-2)
+event = a.record()
+b.wait(event)
+b.wait(a)
+print(a.handle, b.handle, a.is_done(), repr(b) == f"<stream {b.handle:#x} of device 1>")
+assert a.record(event) is event
+refused(errors.ArgumentError, lambda: a.wait(3))
+refused(errors.ArgumentError, lambda: stream.Stream(2))
+""",
+        FAKE_CUDA_DEVICES="9.0,9.0",
+    )
+    first, second, *rest = done.output.split()[:4]
+    assert rest == ["True", "True"]
+    created = done.lines("cuStreamCreate")
+    assert [line.split()[2:] for line in created] == [
+        ["flags=1", "priority=0", "device=0"],
+        ["flags=1", "priority=-2", "device=1"],
+    ]
+    calls = [line.split()[:2] for line in done.lines("record", "wait")][:4]
+    assert calls == [["record", f"stream={first}"], ["wait", f"stream={second}"]] * 2
+    assert done.output.count("ArgumentError") == 2
+
+
+def test_a_stream_that_nothing_refers_to_is_closed_without_waiting(run: Run) -> None:
+    done = run("""
+import weakref
+s = stream.Stream()
+alive = weakref.ref(s)
+array = memory.empty(1000, dtypes.float32, stream=s)
+address = array.address
+del s
+print(alive() is not None)      # the array refers to it
+del array
+print(alive() is not None, memory.empty(1000, dtypes.float32).address == address)
+""")
+    assert done.output.split() == ["True", "False", "True"]
+    assert len(done.lines("cuStreamDestroy")) == 1
+    assert not done.lines("synchronize")
+
+
+def test_streams_of_other_libraries_are_borrowed(run: Run) -> None:
+    done = run("""
+class Torch:
+    cuda_stream = 64
+x, y, out = arrays()
+with stream.Stream.external(Torch()) as borrowed:
+    add[1](x, y, out, 64, BLOCK=64, stream=borrowed)
+    own = stream.Stream()
+    own.wait(borrowed)
+    print(borrowed.handle, own.handle)
+refused(errors.DriverError, lambda: borrowed.handle)
+refused(errors.ArgumentError, lambda: stream.Stream.external("s"))
+legacy = stream.Stream.external(None)
+print(legacy.handle, legacy.is_done())
+""")
+    lines = done.output.splitlines()
+    assert "stream=64" in done.lines("launch")[0]
+    assert lines[0].split()[0] == "64"
+    assert lines[1].startswith("DriverError this stream was closed")
+    assert lines[3] == "0 True"
+    assert [line.split()[1] for line in done.lines("cuStreamDestroy")] == [lines[0].split()[1]]

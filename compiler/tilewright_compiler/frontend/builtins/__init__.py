@@ -22,6 +22,7 @@ from tilewright_compiler.frontend.builtins import (
     reduce,
     scan,
     shape,
+    solve,
     sort,
 )
 
@@ -42,5 +43,6 @@ __all__ = [
     "reduce",
     "scan",
     "shape",
+    "solve",
     "sort",
 ]

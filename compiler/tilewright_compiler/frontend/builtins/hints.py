@@ -1,4 +1,4 @@
-"""Promises: one operation for each axis that says something, around the value it speaks of."""
+"""Promises, one operation for each axis of a value that one speaks of, and what is asked for."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tilewright_compiler.frontend.builtins.registry import implements
 from tilewright_compiler.frontend.operands import Constant, Operand, TupleOperand, describe
 from tilewright_compiler.frontend.scope import Scope
 from tilewright_compiler.ir.core import Operation, Value
+from tilewright_compiler.ir.ops.hints import MOST_RESIDENT
 from tilewright_compiler.ir.types import element_dtype, shape_of
 
 _PROMISES = ("multiple_of", "max_contiguous", "max_constancy")
@@ -53,6 +54,17 @@ def assume(scope: Scope, condition: Operand) -> None:
     elif not truth.value:
         msg = "tl.assume of a condition that is false at compile time"
         raise KernelValueError(msg)
+
+
+@implements(tl.resident)
+def resident(scope: Scope, programs: Operand) -> None:
+    """Build what asks for room for so many programs; one has it anyway."""
+    number = arguments.integer(programs, "`programs` of tl.resident")
+    if not 1 <= number <= MOST_RESIDENT:
+        msg = f"`programs` of tl.resident is 1 to {MOST_RESIDENT}, got {number}"
+        raise KernelValueError(msg)
+    if number > 1:
+        scope.builder.create("resident", programs=number)
 
 
 def _integer(scope: Scope, operand: Operand, what: str) -> Value:

@@ -45,6 +45,10 @@ def _assume(operation: Operation, operands: Operands, batch: Batch) -> None:
         raise failure(operation, batch, int(np.argmax(broken)), "tl.assume of what is false")
 
 
+def _resident(_operation: Operation, _operands: Operands, _batch: Batch) -> None:
+    """Do nothing: an interpreter has room for one program."""
+
+
 def _continues(operation: Operation, value: Array) -> Array:
     """Return which elements are the successor of the one before them along the axis."""
     axis = operation.attributes["axis"] + 1
@@ -87,4 +91,5 @@ COMPUTE: dict[str, Compute] = {
     "max_contiguous": _max_contiguous,
     "max_constancy": _max_constancy,
     "assume": _assume,
+    "resident": _resident,
 }

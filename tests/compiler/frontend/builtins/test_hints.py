@@ -160,3 +160,25 @@ def k(out, n):
         out = np.zeros(1, np.int64)
         run_text(tmp_path, text, {"out": out, "n": n})
         assert out[0] == n + (n == 16)
+
+
+RESIDENT = """
+@tl.kernel
+def k(x, out):
+    tl.resident({programs})
+    lanes = tl.arange(0, 256)
+    tl.store(out + lanes, tl.load(x + lanes))
+"""
+
+
+@pytest.mark.parametrize(("programs", "said"), [(1, None), (4, ".minnctapersm 4")])
+def test_room_for_programs_is_asked_of_the_assembler(
+    programs: int, said: str | None, tmp_path: Path
+) -> None:
+    text = RESIDENT.format(programs=programs)
+    kernel = load_kernel(tmp_path, text)
+    ptx = driver.show(kernel, signature_of(kernel, {"x": "*f32", "out": "*f32"}), "ptx")
+    assert (said in ptx) if said else (".minnctapersm" not in ptx)
+    x, out = np.arange(256, dtype=np.float32), np.zeros(256, np.float32)
+    run_text(tmp_path, text, {"x": x, "out": out})
+    np.testing.assert_array_equal(out, x)
