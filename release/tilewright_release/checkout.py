@@ -46,6 +46,16 @@ class Checkout:
         return self.root / "prebuilt" / "budgets.toml"
 
     @property
+    def tolerances(self) -> Path:
+        """The table of how far a kernel's result may be from its definition."""
+        return self.root / "prebuilt" / "tolerances.toml"
+
+    @property
+    def hardware(self) -> Path:
+        """The document with the table of what was validated where."""
+        return self.root / "docs" / "hardware.md"
+
+    @property
     def validated(self) -> Path:
         """The folder of what ran on which GPU and gave the right result, a file a GPU."""
         return self.root / "prebuilt" / "validated"

@@ -1,0 +1,93 @@
+"""Samples of products: every configuration with every way in which operands are contiguous."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from tilewright.abi.dtypes import DType, bfloat16, float8e4nv, float8e5, float16, float32
+from tilewright.reference.matmul import matmul as reference
+from tilewright.tensor import configurations
+from tilewright.tensor.matmul import RESULTS, matmul
+from tilewright_release.samples.sample import Sample, always, operand
+
+# Sizes as the fast form wants them: what is contiguous is a multiple of 16.
+M, N, K = 80, 48, 112
+
+_LAUNCHES = "tilewright.tensor.matmul_launches"
+_UNITS = (("k", "n"), ("m", "k"), ("k", "k"), ("m", "n"))
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def samples() -> Iterator[Sample]:
+    """Yield a product for each bundled signature."""
+    for (dtype, precision), table in configurations.MATMUL_FAST.items():
+        for index, tiles in enumerate(table):
+            choice = {f"{_LAUNCHES}.matmul_configuration": always(tiles)}
+            for result in RESULTS[dtype]:
+                for units in _UNITS:
+                    yield _sample(
+                        f"{dtype}-{precision}-{result}-{index}-{''.join(units)}",
+                        partial(_fast, dtype, precision, result, units),
+                        choice,
+                    )
+    for dtype, precision in configurations.MATMUL_GENERAL:
+        for result in RESULTS[dtype]:
+            for units in _UNITS:
+                yield _sample(
+                    f"{dtype}-{precision}-{result}-general-{''.join(units)}",
+                    partial(_general, dtype, precision, result, units),
+                )
+            yield _sample(
+                f"{dtype}-{precision}-{result}-any", partial(_any, dtype, precision, result)
+            )
+    for dtype, blocks in configurations.MATMUL_BLOCKS.items():
+        for index, tiles in enumerate(blocks):
+            choice = {
+                f"{_LAUNCHES}.copies_blocks": always(True),
+                f"{_LAUNCHES}.blocks_configuration": always(tiles),
+            }
+            for result in RESULTS[dtype]:
+                for units in _UNITS if dtype.bits == 16 else (("k", "k"),):
+                    yield _sample(
+                        f"{dtype}-{result}-blocks-{index}-{''.join(units)}",
+                        partial(_fast, dtype, "ieee", result, units),
+                        choice,
+                    )
+    for dtype in (bfloat16, float16, float32, float8e4nv, float8e5):
+        yield _sample(f"{dtype}-epilogue", partial(_epilogue, dtype))
+
+
+def _sample(name: str, arguments: Any, choices: Mapping[str, object] | None = None) -> Sample:
+    return Sample(f"matmul-{name}", "matmul", matmul, reference, arguments, choices or {})
+
+
+def _fast(dtype: DType, precision: str, result: DType, units: tuple[str, str]) -> Arguments:
+    a = operand((M, K), dtype) if units[0] == "k" else operand((K, M), dtype).T
+    b = operand((K, N), dtype) if units[1] == "n" else operand((N, K), dtype).T
+    return (a, b), {"input_precision": precision, "out_dtype": result}
+
+
+def _general(dtype: DType, precision: str, result: DType, units: tuple[str, str]) -> Arguments:
+    a = operand((35, 37), dtype, pad=2) if units[0] == "k" else operand((37, 35), dtype, pad=2).T
+    b = operand((37, 41), dtype, pad=1) if units[1] == "n" else operand((41, 37), dtype, pad=1).T
+    return (a, b), {"input_precision": precision, "out_dtype": result}
+
+
+def _any(dtype: DType, precision: str, result: DType) -> Arguments:
+    a, b = operand((35, 74), dtype)[:, ::2], operand((37, 82), dtype)[:, ::2]
+    return (a, b), {"input_precision": precision, "out_dtype": result}
+
+
+def _epilogue(dtype: DType) -> Arguments:
+    result = RESULTS[dtype][0]
+    gate, residual = (operand((2, 33, 48), result, seed=seed) for seed in (1, 2))
+    return (operand((2, 33, 64), dtype), operand((64, 48), dtype)), {
+        "bias": operand((48,), result),
+        "activation": "gelu",
+        "alpha": 0.5,
+        "gate": gate,
+        "residual": residual,
+    }
