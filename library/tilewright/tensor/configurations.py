@@ -269,6 +269,21 @@ def attention_configuration(dim: int, dtype: DType, *, fast: bool) -> DotConfigu
     return next(table[padded] for padded in table if dim <= padded)
 
 
+# By blocks, where the GPU copies them by itself: two warpgroups of 64 queries each.
+ATTENTION_BLOCKS: dict[int, DotConfiguration] = {
+    16: DotConfiguration(128, 128, 16, 8, 2),
+    32: DotConfiguration(128, 128, 32, 8, 2),
+    64: DotConfiguration(128, 128, 64, 8, 2),
+    128: DotConfiguration(128, 128, 128, 8, 2),
+    256: DotConfiguration(128, 64, 256, 8, 2),
+}
+
+
+def attention_blocks_configuration(dim: int) -> DotConfiguration:
+    """Return the configuration by blocks for heads of that extent, which the table must reach."""
+    return next(tiles for padded, tiles in ATTENTION_BLOCKS.items() if dim <= padded)
+
+
 # Convolutions: pixels, filters, channels of one step.
 CONVOLUTION_16: tuple[DotConfiguration, ...] = (
     DotConfiguration(128, 128, 32, 4, 4),
