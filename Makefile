@@ -6,7 +6,7 @@
 PYTHON ?= python3
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help wheel test lint locks clean
+.PHONY: help wheel release test lint locks clean
 
 digest = $(firstword $(shell cat $(1) | sha256sum))
 interpreter := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -32,6 +32,9 @@ wheel: $(launcher) $(clean_ready)  ## Compile the bundle, build the wheel, check
 	PATH=/nonexistent TILEWRIGHT_JIT=off $(CURDIR)/$(clean_python) -I examples/vecadd.py
 	PATH=/nonexistent TILEWRIGHT_JIT=off $(CURDIR)/$(clean_python) -I examples/softmax.py
 	PATH=/nonexistent TILEWRIGHT_JIT=off $(CURDIR)/$(clean_python) -I examples/matmul.py
+
+release: $(launcher) $(clean_ready)  ## Run the checklist of a release; RELEASE=--rehearse on any commit
+	$(tilewright) dev release-check --python $(clean_python) $(RELEASE)
 
 test: lint  ## Lint, types, import rules and all tests
 	$(build_python) -m pytest -n 2 --dist loadgroup

@@ -667,10 +667,13 @@ int tw_parse_stream(PyObject *object, CUstream *stream)
         number = Py_NewRef(object);
     } else if (PyObject_HasAttr(object, name_cuda_stream)) {
         PyObject *pair = PyObject_CallMethodObjArgs(object, name_cuda_stream, NULL);
-        number = pair != NULL && PyTuple_Check(pair) && PyTuple_Size(pair) == 2
+        if (pair == NULL) {
+            return -1;  // the object's own word: that it is closed, say
+        }
+        number = PyTuple_Check(pair) && PyTuple_Size(pair) == 2
                      ? Py_NewRef(PyTuple_GetItem(pair, 1))
                      : NULL;
-        Py_XDECREF(pair);
+        Py_DECREF(pair);
     } else if (PyObject_HasAttr(object, name_torch_stream)) {
         number = PyObject_GetAttr(object, name_torch_stream);
     }

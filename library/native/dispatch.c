@@ -281,6 +281,18 @@ static int bind_keyword(const Dispatcher *self, PyObject *name, PyObject *value,
             return tw_parse_stream(value, &call->stream);
         }
     }
+    // Kernels written for Triton may say it; there is nothing to choose.
+    if (PyUnicode_CompareWithASCIIString(name, "num_ctas") == 0) {
+        int ctas = 0;
+        if (parse_option(self, name, value, &ctas) < 0) {
+            return -1;
+        }
+        if (ctas == 1) {
+            return 0;
+        }
+        PyErr_Format(tw_argument_error, "%U: num_ctas must be 1, not %d: a program is one thread block", self->name, ctas);
+        return -1;
+    }
     PyErr_Format(tw_argument_error, "%U: there is no argument %R; the parameters are %R and the options num_warps, "
                  "num_stages, stream", self->name, name, self->names);
     return -1;

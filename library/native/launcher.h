@@ -165,6 +165,8 @@ extern PyTypeObject *tw_plan_type;
 int tw_plan_ready(PyObject *module);
 int tw_plan_launch(Plan *plan, Call *call, const uint64_t grid[3]);
 int tw_plan_device(const Plan *plan);
+
+// ---- code.c
 PyObject *tw_load(PyObject *module, PyObject *arguments);
 PyObject *tw_unload(PyObject *module, PyObject *arguments);
 PyObject *tw_resident_programs(PyObject *module, PyObject *arguments);

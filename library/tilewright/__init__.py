@@ -32,9 +32,15 @@ if TYPE_CHECKING:
     from tilewright.runtime.stream import Event, Stream, synchronize
     from tilewright.tensor.attention import attention
     from tilewright.tensor.convolution import convolution
-    from tilewright.tensor.elementwise import add, exp, gelu, mul
+    from tilewright.tensor.elementwise import add, exp, gelu, gelu_backward, mul
     from tilewright.tensor.matmul import matmul
-    from tilewright.tensor.rows import layer_norm, max, softmax, sum
+    from tilewright.tensor.row_gradients import (
+        l2_norm_backward,
+        layer_norm_backward,
+        rms_norm_backward,
+        softmax_backward,
+    )
+    from tilewright.tensor.rows import l2_norm, layer_norm, max, rms_norm, softmax, sum
 
 __version__ = "0.1.0"
 
@@ -56,16 +62,23 @@ __all__ = [
     "exp",
     "from_numpy",
     "gelu",
+    "gelu_backward",
+    "l2_norm",
+    "l2_norm_backward",
     "language",
     "layer_norm",
+    "layer_norm_backward",
     "matmul",
     "max",
     "memory_statistics",
     "mul",
     "preload",
     "resolved",
+    "rms_norm",
+    "rms_norm_backward",
     "settings",
     "softmax",
+    "softmax_backward",
     "sum",
     "synchronize",
     "trim_memory",
@@ -89,14 +102,21 @@ _HOMES = {
     "exp": "tilewright.tensor.elementwise",
     "from_numpy": "tilewright.runtime.memory",
     "gelu": "tilewright.tensor.elementwise",
+    "gelu_backward": "tilewright.tensor.elementwise",
+    "l2_norm": "tilewright.tensor.rows",
+    "l2_norm_backward": "tilewright.tensor.row_gradients",
     "layer_norm": "tilewright.tensor.rows",
+    "layer_norm_backward": "tilewright.tensor.row_gradients",
     "matmul": "tilewright.tensor.matmul",
     "max": "tilewright.tensor.rows",
     "memory_statistics": "tilewright.runtime.memory",
     "mul": "tilewright.tensor.elementwise",
     "preload": "tilewright.runtime.preload",
     "resolved": "tilewright.runtime.launch",
+    "rms_norm": "tilewright.tensor.rows",
+    "rms_norm_backward": "tilewright.tensor.row_gradients",
     "softmax": "tilewright.tensor.rows",
+    "softmax_backward": "tilewright.tensor.row_gradients",
     "sum": "tilewright.tensor.rows",
     "synchronize": "tilewright.runtime.stream",
     "trim_memory": "tilewright.runtime.memory",

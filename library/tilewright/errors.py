@@ -19,7 +19,9 @@
     ├── SettingsError            a value that an environment variable may not have
     ├── UsageError               a word of the command line names nothing, or cannot be read
     ├── ResolveError             no candidate can serve this launch; prints the whole trace
-    ├── ArgumentError            launch arguments do not fit the kernel (also a TypeError)
+    ├── ArgumentError            arguments do not fit the kernel or operation (also a TypeError)
+    │   ├── ArgumentValueError   a number outside of what is allowed (also a ValueError)
+    │   └── IndexRangeError      an index that names no element (also an IndexError)
     ├── LaunchError              the device cannot run the launch (also a ValueError)
     ├── InterpreterError         a kernel misbehaved on the CPU
     │   └── OutOfBoundsError     an unmasked access outside all arguments (also an IndexError)
@@ -38,10 +40,12 @@ from tilewright.lazy_dataclass import dataclass
 
 __all__ = [
     "ArgumentError",
+    "ArgumentValueError",
     "CompileError",
     "CorruptBlobError",
     "DriverError",
     "FormatError",
+    "IndexRangeError",
     "InternalCompilerError",
     "InterpreterError",
     "KernelNameError",
@@ -222,6 +226,14 @@ class ResolveError(TilewrightError):
 
 class ArgumentError(TilewrightError, TypeError):
     """Launch arguments that do not fit the kernel's parameters."""
+
+
+class ArgumentValueError(ArgumentError, ValueError):
+    """An argument of the right type whose value is not allowed, such as a probability above 1."""
+
+
+class IndexRangeError(ArgumentError, IndexError):
+    """An element of an array of indices that names no element of the array it is for."""
 
 
 class LaunchError(TilewrightError, ValueError):

@@ -51,6 +51,11 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
     if arguments.output is not None:
         msg = "the wheel takes its bundle from build/bundle/; leave --output out"
         raise ReleaseError(msg)
+    if arguments.shard is not None:
+        msg = (
+            "a shard is no bundle: build each with `bundle-kernels --shard`, then --merge them here"
+        )
+        raise ReleaseError(msg)
     # Before the bundle, which takes minutes.
     tools = ("build", "ziglang", "elftools", "auditwheel")
     require_tools(tools, purpose="building and checking a wheel")

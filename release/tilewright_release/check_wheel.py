@@ -85,6 +85,7 @@ def check_wheel(
         *_attempt("licences", lambda: file.check_licences(limits)),
         *_attempt("extension", lambda: file.check_extension(limits)),
         *_attempt("build paths", lambda: file.check_paths(folders)),
+        *_attempt("syntax", file.check_syntax),
         *_attempt("bundle", file.check_bundle),
         *_attempt("provenance", lambda: file.check_provenance(limits)),
         *_attempt("SBOM", lambda: file.check_sbom(components)),

@@ -1,7 +1,8 @@
 """`tilewright dev coverage`: every declared kernel, signature and target held against the bundle.
 
-A hole is present in no other report: a kernel that was left out of a wheel works on the machine of
-whoever built it, through the compiler, and fails elsewhere.
+And against `prebuilt/validated/`: which of it ran on which GPU and gave the right result. A hole is
+present in no other report: a kernel that was left out of a wheel works on the machine of whoever
+built it, through the compiler, and fails elsewhere.
 """
 
 from __future__ import annotations
@@ -14,20 +15,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from tilewright.abi.manifest import FILE_NAME, Manifest, read_manifest
+from tilewright.abi.manifest import FILE_NAME, Entry, Manifest, blob_target, read_manifest
 from tilewright.abi.target import Target
 from tilewright.errors import ReleaseError
 from tilewright_compiler.driver import build_key
 from tilewright_release.checkout import Checkout
 from tilewright_release.signatures import DeclaredEntry, read_signatures
 from tilewright_release.targets import FLOOR, TargetTable, read_targets
+from tilewright_release.validated import Validations, read_validated
 
 State = Literal["present", "missing", "stale", "unsupported"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One kernel, signature and target. `reason` says why it is stale, missing or unsupported."""
+    """One kernel, signature and target. `reason` says why it is stale, missing or unsupported.
+
+    `validated` names the GPUs on which all of its blobs for the target ran and were right.
+    """
 
     family: str
     kernel: str
@@ -35,6 +40,7 @@ class Cell:
     target: str
     state: State
     reason: str = ""
+    validated: tuple[str, ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,12 +73,16 @@ def read_coverage(checkout: Checkout, *, bundle: Path) -> list[Cell]:
             read_signatures(checkout),
             read_targets(checkout.targets),
             read_manifest(bundle / FILE_NAME),
+            read_validated(checkout.validated),
         )
     )
 
 
 def cover(
-    declared: Sequence[DeclaredEntry], table: TargetTable, manifest: Manifest
+    declared: Sequence[DeclaredEntry],
+    table: TargetTable,
+    manifest: Manifest,
+    validations: Validations,
 ) -> Iterator[Cell]:
     """Yield the cells of `declared` by what `manifest` holds."""
     bundled = {(entry.kernel, entry.signature) for entry in manifest.entries.values()}
@@ -92,25 +102,41 @@ def cover(
                 state, reason = "missing", "the bundle was made before it was declared"
             elif blob.build_key != _build_key(entry, target):
                 state, reason = "stale", "the compiler or its tools changed"
-            yield Cell(entry.family, name, signature, target, state, reason)
+            validated: tuple[str, ...] = ()
+            if found is not None and state == "present":
+                validated = _validated(found, target, validations)
+            yield Cell(entry.family, name, signature, target, state, reason, validated)
 
 
 def format_coverage(cells: Sequence[Cell]) -> str:
     """Return a line for each family with the number of blobs in each state, by target."""
     targets = list(dict.fromkeys(cell.target for cell in cells))
     counts = Counter((cell.family, cell.target, cell.state) for cell in cells)
-    lines = [f"{'family':<14}" + "".join(f"{target:>24}" for target in targets)]
+    validated = Counter((cell.family, cell.target) for cell in cells if cell.validated)
+    lines = [f"{'family':<16}" + "".join(f"{target:>28}" for target in targets)]
     for family in dict.fromkeys(cell.family for cell in cells):
-        line = f"{family:<14}"
+        line = f"{family:<16}"
         for target in targets:
             states = [
                 f"{counts[family, target, state]} {state}"
                 for state in ("present", "missing", "stale", "unsupported")
                 if counts[family, target, state]
             ]
-            line += f"{', '.join(states):>24}"
+            if validated[family, target]:
+                states.append(f"{validated[family, target]} validated")
+            line += f"{', '.join(states):>28}"
         lines.append(line)
     return "\n".join(lines)
+
+
+def _validated(entry: Entry, target: str, validations: Validations) -> tuple[str, ...]:
+    """Return the GPUs that validated the common schedule of a target and its own, if it has one."""
+    names = [
+        set(validations.gpus(blob.sha256))
+        for key, blob in entry.blobs.items()
+        if blob_target(key) == target
+    ]
+    return tuple(sorted(set.intersection(*names)))
 
 
 def _build_key(entry: DeclaredEntry, target: str) -> str:

@@ -15,8 +15,10 @@ from tilewright_release import (
     bundle,
     check_wheel,
     coverage,
+    release_check,
     show,
     sign,
+    validate,
     verify,
     why,
 )
@@ -39,6 +41,8 @@ _COMMANDS: dict[str, tuple[_Module, str]] = {
     "coverage": (coverage, "hold the bundle against what is declared, by target"),
     "audit": (audit, "check that declarations, budgets, kernels and pins fit together"),
     "verify": (verify, "build a sample of the bundle again and compare the bytes"),
+    "release-check": (release_check, "the checklist of a release: run every step of it"),
+    "validate": (validate, "run every bundled kernel on this GPU and compare"),
     "show": (show, "print one stage of a declared kernel"),
     "why": (why, "say why a kernel's key is not the bundled one"),
 }

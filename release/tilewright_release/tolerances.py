@@ -15,6 +15,9 @@ from tilewright.abi.dtypes import BY_NAME
 from tilewright.abi.numpy_types import from_numpy
 from tilewright.errors import FormatError
 
+TF32 = "tf32"
+"""Among the dtypes of a family: results in f32 of which a part was rounded to tf32."""
+
 Array = npt.NDArray[Any]
 
 
@@ -28,12 +31,29 @@ class Tolerances:
         """Return the allowed error, 0 for what is not in the table and must be equal."""
         return self.families.get(family, {}).get(dtype, 0.0)
 
-    def problem(self, family: str, found: object, expected: object) -> str | None:
-        """Return how a result is further from the expected one than its family allows, or None."""
+    def problem(
+        self, family: str, found: object, expected: object, *, precision: str = ""
+    ) -> str | None:
+        """Return how a result is further from the expected one than its family allows, or None.
+
+        `precision` is "tf32" where f32 is rounded to it inside an operation.
+        """
+        if isinstance(expected, tuple):
+            assert isinstance(found, tuple)
+            return next(
+                (
+                    f"[{place}] {problem}"
+                    for place, (one, other) in enumerate(zip(found, expected, strict=True))
+                    if (problem := self.problem(family, one, other, precision=precision))
+                ),
+                None,
+            )
+        if expected is None:
+            return None if found is None else "is something, where nothing is expected"
         got, want = np.asarray(found), np.asarray(expected)
         if got.shape != want.shape:
             return f"has shape {got.shape}, not {want.shape}"
-        allowed = self.allowed(family, from_numpy(got.dtype).name)
+        allowed = self.allowed(family, precision or from_numpy(got.dtype).name)
         error = relative_error(got, want)
         if error <= allowed:
             return None
@@ -48,8 +68,11 @@ def read_tolerances(file: Path) -> Tolerances:
         msg = f"{file} cannot be read: {error}"
         raise FormatError(msg) from error
     for family, table in families.items():
-        for dtype, value in table.items() if isinstance(table, dict) else ((family, table),):
-            if dtype not in BY_NAME or not isinstance(value, float) or not 0 <= value < 1:
+        if not isinstance(table, dict):
+            msg = f"{file}: {family} is no table of dtypes"
+            raise FormatError(msg)
+        for dtype, value in table.items():
+            if dtype not in (*BY_NAME, TF32) or not isinstance(value, float) or not 0 <= value < 1:
                 msg = (
                     f"{file}: {family}.{dtype} is {value!r}; a dtype's allowed relative error is a "
                     "float below 1"
@@ -73,8 +96,8 @@ def relative_error(found: Array, expected: Array) -> float:
     is_number = np.isfinite(got) & np.isfinite(want)
     if not np.all(is_same | is_number):
         return float("inf")
-    numbers = want[is_number]
-    scale = np.sqrt(np.mean(np.square(numbers))) if numbers.size else 0.0
-    error = np.abs(got - want, where=is_number, out=np.zeros_like(want))
-    size = np.maximum(np.abs(want, where=is_number, out=np.zeros_like(want)), scale)
-    return float(np.max(error / np.where(size > 0, size, 1.0)))
+    if not np.any(is_number):
+        return 0.0
+    got, want = got[is_number], want[is_number]
+    size = np.maximum(np.abs(want), np.sqrt(np.mean(np.square(want))))
+    return float(np.max(np.abs(got - want) / np.where(size > 0, size, 1.0)))

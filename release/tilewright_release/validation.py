@@ -172,7 +172,7 @@ def _problem(
         return ""
     except TilewrightError as error:
         return f"{type(error).__name__}: {error}"
-    return tolerances.problem(sample.family, result, sample.expected())
+    return tolerances.problem(sample.family, result, sample.expected(), precision=sample.precision)
 
 
 def _record(attempt: _Attempt, problem: str | None, sample: Sample, outcome: Outcome) -> None:

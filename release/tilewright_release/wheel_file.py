@@ -5,6 +5,7 @@ Each check returns a sentence about what it found, or raises ReleaseError.
 
 from __future__ import annotations
 
+import ast
 import base64
 import csv
 import hashlib
@@ -237,6 +238,20 @@ class WheelFile:
             raise ReleaseError("build paths in the wheel: " + "; ".join(found[:5]))
         return f"none of {', '.join(needle.decode() for needle in needles)}"
 
+    def check_syntax(self) -> str:
+        """Every module can be read by the oldest Python that the metadata promises."""
+        about = BytesParser().parsebytes(self.contents[f"{self.dist_info}/METADATA"])
+        promised = str(about["Requires-Python"])
+        oldest = version(promised.removeprefix(">="))
+        modules = [name for name in self.contents if name.endswith(".py")]
+        for name in modules:
+            try:
+                ast.parse(self.contents[name], name, feature_version=(oldest[0], oldest[1]))
+            except (SyntaxError, ValueError) as error:
+                msg = f"{name} is no Python {_dotted(oldest)}, which {promised} promises: {error}"
+                raise ReleaseError(msg) from error
+        return f"{len(modules)} modules are Python {_dotted(oldest)}"
+
     def check_bundle(self) -> str:
         """Every blob of the manifest is there, with its sha256, and is what the manifest says."""
         manifest = self.manifest()
@@ -321,3 +336,7 @@ def _only(names: Sequence[str], what: str) -> str:
         msg = f"the wheel must have exactly one {what}, it has {len(names)}: {', '.join(names)}"
         raise ReleaseError(msg)
     return names[0]
+
+
+def _dotted(numbers: Sequence[int]) -> str:
+    return ".".join(map(str, numbers))

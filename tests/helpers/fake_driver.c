@@ -24,7 +24,8 @@ typedef unsigned long long CUdeviceptr;
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NO_DEVICE = 100, NOT_FOUND = 500,
        NOT_SUPPORTED = 801, INVALID_CONTEXT = 201, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901,
        CAPTURE_ISOLATION = 905, CAPTURE_WRONG_THREAD = 908 };
-enum { MAX_DEVICES = 8, MAX_BLOCKS = 65536, MAX_CAPTURES = 64, RELAXED = 2 };
+enum { MAX_DEVICES = 8, MAX_BLOCKS = 65536, MAX_CAPTURES = 64, MAX_STREAMS = 65536, RELAXED = 2,
+       INVALID_HANDLE = 400 };
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -47,6 +48,7 @@ static size_t block_count = 0, used_bytes = 0;
 static FILE *log_file = NULL;
 static unsigned long long stamps = 0;
 static Capture captures[MAX_CAPTURES];
+static int stream_devices[MAX_STREAMS];  // of stream 0x1000 + 16 * i, plus 1; -1 once it is destroyed
 static __thread int capture_mode = 1, capture_count = 0;
 
 static const char *knob(const char *name)
@@ -340,6 +342,7 @@ EXPORT CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr ad
 EXPORT CUresult cuStreamCreateWithPriority(void **stream, unsigned int flags, int priority)
 {
     *stream = (void *)(uintptr_t)(0x1000 + 16 * ++stamps);
+    stream_devices[stamps % MAX_STREAMS] = depth == 0 ? 0 : stack[depth - 1]->device + 1;
     LOG("cuStreamCreate %llu flags=%u priority=%d device=%d\n", (unsigned long long)(uintptr_t)*stream, flags, priority,
         depth == 0 ? -1 : stack[depth - 1]->device);
     return SUCCESS;
@@ -348,6 +351,9 @@ EXPORT CUresult cuStreamCreateWithPriority(void **stream, unsigned int flags, in
 EXPORT CUresult cuStreamDestroy_v2(void *stream)
 {
     LOG("cuStreamDestroy %llu\n", (unsigned long long)(uintptr_t)stream);
+    if ((uintptr_t)stream >= 0x1000) {
+        stream_devices[((uintptr_t)stream - 0x1000) / 16 % MAX_STREAMS] = -1;
+    }
     return SUCCESS;
 }
 
@@ -584,6 +590,11 @@ typedef struct {
 
 static CUresult launch(const Config *config, void *function, void **parameters)
 {
+    uintptr_t handle = (uintptr_t)config->stream;
+    int device = handle < 0x1000 ? 0 : stream_devices[(handle - 0x1000) / 16 % MAX_STREAMS];
+    if (device != 0 && (device < 0 || depth == 0 || stack[depth - 1]->device + 1 != device)) {
+        return INVALID_HANDLE;
+    }
     (void)is_node(config->stream, "launch");
     if (log_file == NULL) {
         return SUCCESS;

@@ -519,6 +519,18 @@ VALUES = (
         "for i in tl.static_range(100000):  # here\n    pass",
     ),
     _wrong(
+        "unrolled by a step of run time",
+        KernelValueError,
+        ("`loop_unroll_factor`", "known at compile time", "i64 scalar"),
+        "for i in tl.range(0, 64, n, loop_unroll_factor=2):  # here\n    pass",
+    ),
+    _wrong(
+        "unrolled with a way out",
+        KernelValueError,
+        ("`loop_unroll_factor`", "`break`"),
+        "for i in tl.range(0, n, loop_unroll_factor=2):  # here\n    if i > 3:\n        break",
+    ),
+    _wrong(
         "endless while", KernelValueError, ("never ends",), "while True:  # here\n    n = n + 1"
     ),
     _wrong(

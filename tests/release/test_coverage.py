@@ -6,11 +6,13 @@ from collections import Counter
 import pytest
 
 from helpers.small_checkout import SmallCheckout
+from tilewright.abi.manifest import read_manifest
 from tilewright.errors import ReleaseError
-from tilewright_compiler import driver
+from tilewright_compiler import toolchain
 from tilewright_release import coverage
 from tilewright_release.coverage import read_coverage
 from tilewright_release.main import main
+from tilewright_release.validated import ValidatedGpu
 
 _SIGNATURES = "prebuilt/signatures/small.toml"
 
@@ -38,7 +40,7 @@ def test_a_changed_kernel_is_stale(bundled: SmallCheckout) -> None:
 def test_a_changed_compiler_makes_all_stale(
     bundled: SmallCheckout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "compiler_fingerprint", lambda: "another compiler")
+    monkeypatch.setattr(toolchain, "compiler_fingerprint", lambda: "another compiler")
     assert _states(bundled) == {"stale": 25}
 
 
@@ -66,6 +68,41 @@ def test_an_unsupported_target_has_its_reason(
             "target": "sm_80",
             "state": "unsupported",
             "reason": "no",
+            "validated": [],
         }
     ]
-    assert coverage.format_coverage([]) == "family        "
+    assert coverage.format_coverage([]) == "family          "
+
+
+def test_what_ran_on_a_gpu_is_validated_there(
+    bundled: SmallCheckout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = read_manifest(bundled.checkout.bundle / "manifest.json").entries
+    blobs = [entries[key].blobs["sm_90a"].sha256 for key in sorted(entries)[:2]]
+    record = ValidatedGpu(
+        gpu="NVIDIA H200",
+        compute_capability="9.0",
+        driver=13000,
+        date="2026-01-02",
+        version="0.0.1",
+        declared=5,
+        failed=0,
+        skipped={},
+        blobs=tuple(blobs),
+    )
+    bundled.write("prebuilt/validated/nvidia-h200.json", record.to_json())
+    cells = read_coverage(bundled.checkout, bundle=bundled.checkout.bundle)
+    assert {cell.target for cell in cells if cell.validated == ("NVIDIA H200",)} == {"sm_90a"}
+    assert sum(bool(cell.validated) for cell in cells) == 2
+    assert main(["--root", str(bundled.root), "coverage"]) == 0
+    assert "5 present, 2 validated" in capsys.readouterr().out
+    # The next bundle records it, with the same packs.
+    packs = sorted(path.name for path in bundled.checkout.bundle.glob("*.pack"))
+    words = ["bundle-kernels", "--cache", str(bundled.cache)]
+    assert main(["--root", str(bundled.root), *words]) == 0
+    assert sorted(path.name for path in bundled.checkout.bundle.glob("*.pack")) == packs
+    entries = read_manifest(bundled.checkout.bundle / "manifest.json").entries
+    recorded = [
+        blob.sha256 for key in entries for blob in entries[key].blobs.values() if blob.validated
+    ]
+    assert sorted(recorded) == sorted(blobs)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.small_checkout import BUDGETS, ROOT, make_checkout
+from helpers.small_checkout import BUDGETS, ROOT, SmallCheckout, make_checkout
 from tilewright.kernels.elementwise import add
 from tilewright_release.build_wheel import build_wheel
 from tilewright_release.bundle import bundle_kernels
@@ -40,8 +40,8 @@ _LEFT_OUT = shutil.ignore_patterns(
 
 
 @pytest.fixture(scope="session")
-def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a manifest and packs."""
+def small_project(tmp_path_factory: pytest.TempPathFactory) -> SmallCheckout:
+    """A checkout of a few kernels, one of them of the library, with build caches."""
     small = make_checkout(tmp_path_factory.mktemp("bundle") / "checkout")
     parameters = [(p.name, p.is_constexpr) for p in add.parameters]
     types = ["*T" if name in ("x", "y", "out") else "i64" for name, _ in parameters]
@@ -52,6 +52,13 @@ def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     small.write("prebuilt/signatures/elementwise.toml", _ADD + "\n".join(lines) + "\n")
     small.write("prebuilt/budgets.toml", BUDGETS + _FAMILY)
+    return small
+
+
+@pytest.fixture(scope="session")
+def small_bundle(small_project: SmallCheckout) -> Path:
+    """A folder with a manifest and packs."""
+    small = small_project
     folder = small.root / "bundle"
     bundle_kernels(small.checkout, output=folder, cache=small.cache, jobs=1, stream=io.StringIO())
     sys.modules.pop("kernels")

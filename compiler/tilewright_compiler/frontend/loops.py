@@ -97,6 +97,12 @@ def _range(scope: Scope, node: ast.expr) -> tuple[object, _Range]:
         if dtype.is_float or dtype == int1 or shape_of_operand(operand):
             msg = f"the {what} of {callee.name} is an integer, got {describe(operand)}"
             raise KernelTypeError(msg)
+    if "unroll" in bounds.attributes and not isinstance(bounds.step, Constant):
+        msg = (
+            "`loop_unroll_factor` of tl.range needs a step that is known at compile time, got "
+            f"{describe(bounds.step)}; make it tl.constexpr, or leave the factor out"
+        )
+        raise KernelValueError(msg)
     if isinstance(bounds.step, Constant) and bounds.step.value == 0:
         msg = f"the step of {callee.name} is 0; the loop would not end"
         raise KernelValueError(msg)
@@ -237,6 +243,13 @@ def _forget(scope: Scope, node: ast.For, name: str, description: str) -> None:
 def _count_until(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Execute) -> None:
     """Lower a `for` with a `break` as a `while` over the number of iterations done."""
     description = f"the `for` loop at line {node.lineno}"
+    if "unroll" in bounds.attributes:
+        with scope.at(node.iter):
+            msg = (
+                "`loop_unroll_factor` of tl.range does not go with a `break`: how often the loop "
+                "runs is not known before; leave one of them out"
+            )
+            raise KernelValueError(msg)
     done = f"iterations of line {node.lineno}"
     with scope.at(node.iter):
         counter = _counter(scope, bounds)

@@ -27,7 +27,7 @@ def scan_program(
     lanes = along(tl.arange(0, BLOCK_K), AXIS)
     pointers, held = across(x_rows, AXIS), across(inside, AXIS)
     targets = across(out_rows, AXIS)
-    neutral: tl.constexpr = 0 if OPERATION == "sum" else 1
+    neutral = 0 if OPERATION == "sum" else 1
     running = tl.full(rows.shape, neutral, carry.dtype.element_ty)
     if tl.program_id(1) > 0:
         running = tl.load(carry + rows * parts + tl.program_id(1) - 1, mask=inside, other=neutral)
@@ -76,7 +76,7 @@ def inner(
 )
 def outer(
     x, out, carry,
-    kept0, kept1, length, part,
+    kept0, kept1, length, part,  # noqa: ARG001  # what `inner` takes
     x_kept0, x_kept1, x_stride,
     out_kept0, out_kept1, out_stride,
     OPERATION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,

@@ -25,7 +25,7 @@ Heuristic = Callable[[dict[str, Any]], Any]
 class Config:
     """One configuration of a kernel: values of parameters, and how a program runs."""
 
-    __slots__ = ("kwargs", "num_stages", "num_warps")
+    __slots__ = ("_hash", "kwargs", "num_stages", "num_warps")
 
     def __init__(
         self,
@@ -44,12 +44,14 @@ class Config:
         self.kwargs: Mapping[str, ConstexprValue] = MappingProxyType(dict(kwargs))
         self.num_warps = num_warps
         self.num_stages = num_stages
+        # Asked for at every launch that chooses among configurations.
+        self._hash = hash((frozenset(self.kwargs.items()), num_warps, num_stages))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Config) and self._fields() == other._fields()
 
     def __hash__(self) -> int:
-        return hash((frozenset(self.kwargs.items()), self.num_warps, self.num_stages))
+        return self._hash
 
     def __repr__(self) -> str:
         return (

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import overload
 
+from tilewright.errors import ArgumentValueError
 from tilewright.language.registry import operation, outside_kernel
 from tilewright.language.types import Operand, Tile, constexpr
 
@@ -88,10 +89,14 @@ def cdiv(x: Operand, y: Operand) -> Tile: ...
 def cdiv(x: Operand, y: Operand) -> int | Tile:
     """Return `x / y` rounded up, for integers `x >= 0` and `y > 0`; a constexpr if both are.
 
-    Outside a kernel, where a grid is computed, it takes ints.
+    Outside a kernel, where a grid is computed, it takes ints, and raises ArgumentValueError for
+    a `y` of 0.
     """
     if not isinstance(x, int) or not isinstance(y, int):
         outside_kernel(cdiv)
+    if y == 0:
+        msg = f"tl.cdiv({x}, 0) divides by zero: `y` is positive"
+        raise ArgumentValueError(msg)
     return -(-x // y)
 
 

@@ -43,6 +43,19 @@ def gelu(x: Array) -> Array:
     return result.astype(x.dtype)
 
 
+@np.errstate(all="ignore")
+def gelu_backward(x: Array, dy: Array) -> Array:
+    """Return the gradient `dy * (Phi(x) + x * phi(x))` of `gelu`.
+
+    `Phi(x) = (1 + erf(x / sqrt(2))) / 2` is the normal distribution function and `phi` its density.
+    It is 1 times `dy` at inf and 0 at -inf.
+    """
+    wide = widened(x, operation="gelu_backward")
+    density = np.exp(-0.5 * np.square(wide)) * (1 / math.sqrt(2 * math.pi))
+    slope = 0.5 * (1 + _erf(wide * math.sqrt(0.5))) + np.where(np.isinf(wide), 0, wide * density)
+    return np.asarray(dy.astype(wide.dtype) * slope).astype(x.dtype)
+
+
 def _erf(x: Array) -> Array:
     # NumPy has no error function, and SciPy is no dependency.
     values = np.fromiter(map(math.erf, x.ravel().tolist()), x.dtype, x.size)

@@ -1,4 +1,4 @@
-"""Softmax along one axis."""
+"""Softmax along one axis, and its gradient."""
 
 from __future__ import annotations
 
@@ -21,3 +21,12 @@ def softmax(x: Array, axis: int = -1) -> Array:
     exponentials = np.exp(wide - wide.max(axis=axis, keepdims=True))
     result: Array = exponentials / exponentials.sum(axis=axis, keepdims=True)
     return result.astype(x.dtype)
+
+
+@np.errstate(all="ignore")
+def softmax_backward(y: Array, dy: Array, axis: int = -1) -> Array:
+    """Return the gradient `y * (dy - sum(dy * y))` along `axis`, for `y = softmax(x)`."""
+    wide = widened(y, operation="softmax_backward")
+    gradient = dy.astype(wide.dtype)
+    level = (gradient * wide).sum(axis=axis, keepdims=True)
+    return np.asarray(wide * (gradient - level)).astype(y.dtype)

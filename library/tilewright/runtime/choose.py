@@ -15,11 +15,13 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tilewright.abi.numpy_types import from_numpy
 from tilewright.errors import (
     ArgumentError,
     CompileError,
@@ -27,12 +29,12 @@ from tilewright.errors import (
     LaunchError,
     ResolveError,
 )
-from tilewright.language.choices import NO_CHOICES, Config
+from tilewright.language.choices import Config
 from tilewright.language.kernel import Kernel
 from tilewright.language.parameters import NO_DEFAULT
 from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.device import device as device_of
-from tilewright.runtime.launcher import native
+from tilewright.runtime.launcher import DTYPES, native, torch_dtype_code
 from tilewright.runtime.memory import DeviceArray, as_device_array
 from tilewright.settings import settings
 
@@ -42,6 +44,8 @@ Launcher = Callable[[object], Callable[..., None]]
 Measure = Callable[[Callable[[], None]], float]
 _SCHEMA = 1
 _WARMUPS, _ROUNDS = 3, 15
+_DTYPE_NAMES = tuple(map(str, DTYPES))
+_NUMBERS = frozenset({int, float, bool, str, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +61,57 @@ class Entry:
 
 def choosing(kernel: Kernel, launcher: Launcher) -> Launcher:
     """Return a launcher that fills in what a kernel's decorators leave to the launch."""
+    fill = _filler(kernel)
+    settled = _settled(kernel)
 
     def of_grid(grid: object) -> Callable[..., None]:
         run = launcher(grid)
 
         def launch(*args: object, **kwargs: object) -> None:
-            run(*args, **filled(kernel, args, kwargs))
+            if settled is not None and len(args) <= settled[0] and kwargs.keys() <= settled[1]:
+                run(*args, **kwargs, **settled[2])
+            else:
+                run(*args, **fill(args, kwargs))
 
         return launch
 
     return of_grid
 
 
-def filled(
-    kernel: Kernel, args: Sequence[object], kwargs: Mapping[str, object]
-) -> dict[str, object]:
-    """Return the keyword arguments of a launch with the chosen ones added."""
-    arguments = _named(kernel, args, kwargs)
-    chosen = dict(kwargs)
-    if kernel.choices.configs:
-        chosen.update(_of_config(kernel, choose(kernel, arguments), arguments))
-    return _with_heuristics(kernel, args, chosen)
+def _settled(kernel: Kernel) -> tuple[int, frozenset[str], dict[str, Any]] | None:
+    """Return what the one configuration of a kernel adds to every launch, if there is one only.
+
+    It goes with so many positional arguments, and with keywords that are among these names.
+    """
+    choices = kernel.choices
+    if len(choices.configs) != 1 or choices.prune is not None or choices.heuristics:
+        return None
+    added = _of_config(kernel, choices.configs[0], {}, {})
+    names = [p.name for p in kernel.parameters]
+    first = min((names.index(name) for name in choices.configs[0].kwargs), default=len(names))
+    return first, frozenset({*names, "stream"}) - added.keys(), added
+
+
+def _filler(kernel: Kernel) -> Callable[[Sequence[object], dict[str, Any]], dict[str, Any]]:
+    """Return what adds the chosen keyword arguments to those of a launch.
+
+    Every launch passes here, so what depends on the kernel alone is found beforehand.
+    """
+    names = tuple(p.name for p in kernel.parameters)
+    defaults = _defaults(kernel)
+    configs = kernel.choices.configs
+    heuristics = tuple(kernel.choices.heuristics.items())
+
+    def fill(args: Sequence[object], kwargs: dict[str, Any]) -> dict[str, Any]:
+        arguments = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        if configs:
+            kwargs |= _of_config(kernel, choose(kernel, arguments), arguments, defaults)
+            arguments |= kwargs
+        for name, compute in heuristics:
+            kwargs[name] = arguments[name] = compute(arguments)
+        return kwargs
+
+    return fill
 
 
 def choose(kernel: Kernel, arguments: Mapping[str, Any]) -> Config:
@@ -117,15 +151,15 @@ def tune(
     if not kernel.choices.configs:
         msg = f"kernel {kernel.qualified_name} has no configurations; add @tl.autotune"
         raise ArgumentError(msg)
-    arguments = _named(kernel, args, kwargs)
+    defaults = _defaults(kernel)
+    names = (p.name for p in kernel.parameters)
+    arguments = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
     times: dict[Config, float] = {}
     refused: list[str] = []
-    plain = kernel.choosing(NO_CHOICES)
     with _restored(kernel, arguments):
         for config in candidates(kernel, arguments):
-            meta = {**kwargs, **_of_config(kernel, config, arguments)}
-            meta = _with_heuristics(kernel, args, meta)
-            run = partial(plain[grid], *args, **meta)
+            settled = replace(kernel.choices, configs=(config,), prune=None)
+            run = partial(kernel.choosing(settled)[grid], *args, **kwargs)
             try:
                 times[config] = (measure or _on_device)(run)
             except (CompileError, ResolveError, LaunchError, DriverError) as error:
@@ -140,37 +174,22 @@ def tune(
     return best
 
 
-def _named(kernel: Kernel, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Any]:
-    named: dict[str, Any] = {
-        p.name: p.default for p in kernel.parameters if p.default is not NO_DEFAULT
-    }
-    named.update(zip((p.name for p in kernel.parameters), args, strict=False))
-    named.update(kwargs)
-    return named
+def _defaults(kernel: Kernel) -> dict[str, Any]:
+    return {p.name: p.default for p in kernel.parameters if p.default is not NO_DEFAULT}
 
 
-def _of_config(kernel: Kernel, config: Config, arguments: Mapping[str, Any]) -> dict[str, object]:
+def _of_config(
+    kernel: Kernel, config: Config, arguments: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    chosen = {"num_warps": config.num_warps, "num_stages": config.num_stages, **config.kwargs}
     for name in config.kwargs:
-        default = next(p.default for p in kernel.parameters if p.name == name)
-        if name in arguments and arguments[name] is not default:
+        if name in arguments and arguments[name] is not defaults.get(name, NO_DEFAULT):
             msg = (
                 f"kernel {kernel.qualified_name} was given {name!r}, which its configurations "
                 "choose; leave it out"
             )
             raise ArgumentError(msg)
-    return {
-        "num_warps": config.num_warps,
-        "num_stages": config.num_stages,
-        **config.kwargs,
-    }
-
-
-def _with_heuristics(
-    kernel: Kernel, args: Sequence[object], kwargs: dict[str, object]
-) -> dict[str, object]:
-    for name, compute in kernel.choices.heuristics.items():
-        kwargs[name] = compute(_named(kernel, args, kwargs))
-    return kwargs
+    return chosen
 
 
 def _situation(
@@ -181,13 +200,33 @@ def _situation(
     if missing:
         msg = f"kernel {kernel.qualified_name} lacks {missing}, the key of its configurations"
         raise ArgumentError(msg)
-    key = tuple((name, _plain(arguments[name])) for name in kernel.choices.key)
-    arrays = [value for value in arguments.values() if hasattr(value, "dtype")]
-    on_device = next((a for a in arrays if isinstance(a, DeviceArray)), None)
-    device = "host" if on_device is None else _device_name(on_device.device)
-    return device, ",".join(str(value.dtype) for value in arrays), key
+    key = tuple([(name, _plain(arguments[name])) for name in kernel.choices.key])
+    device = None
+    dtypes: list[str] = []
+    for value in arguments.values():
+        if isinstance(value, DeviceArray):
+            dtypes.append(_DTYPE_NAMES[value.code])
+            device = value.device_index if device is None else device
+        elif type(value) not in _NUMBERS and hasattr(value, "dtype"):
+            dtypes.append(_dtype_name(value.dtype))
+            if device is None and getattr(value, "is_cuda", False):  # torch's
+                device = value.get_device()
+    return "host" if device is None else _device_name(device), ",".join(dtypes), key
 
 
+@lru_cache(maxsize=256)
+def _dtype_name(dtype: object) -> str:
+    """Return our name of an element type of torch's or NumPy's, its own if we have none."""
+    code = torch_dtype_code(dtype)
+    if code >= 0:
+        return _DTYPE_NAMES[code]
+    try:
+        return str(from_numpy(dtype))  # type: ignore[arg-type]  # refuses what is none of NumPy's
+    except (ArgumentError, TypeError):
+        return str(dtype)
+
+
+@lru_cache(maxsize=64)
 def _device_name(index: int) -> str:
     """Return capability and multiprocessors, as in `90-132`: devices alike in these are alike."""
     device = device_of(index)
@@ -196,6 +235,8 @@ def _device_name(index: int) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if type(value) in _NUMBERS:
+        return value
     return value.item() if hasattr(value, "item") and not hasattr(value, "shape") else value
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, LaunchError
 from tilewright.runtime.launcher import native
 from tilewright.runtime.stream import Stream
 
@@ -51,9 +51,12 @@ class Graph:
     def replay(self, *, stream: object = None) -> None:
         """Run it in the order of a stream (default: legacy): after its work, before what follows.
 
-        Raises LaunchError while it is recorded, after a recording that failed and after `close`,
-        and ArgumentError if one of its arrays was freed.
+        Raises LaunchError while it is recorded, after a recording that failed and after it or its
+        stream was closed, and ArgumentError if one of its arrays was freed.
         """
+        if self.stream.is_closed:
+            msg = "the stream of this graph was closed, and it runs on no other; record it again"
+            raise LaunchError(msg)
         self._native.replay(stream)
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ except ImportError as error:
     )
     raise ImportError(_msg) from error
 
-__all__ = ["CODES", "DTYPES", "classify_type", "native"]
+__all__ = ["CODES", "DTYPES", "classify_type", "native", "torch_dtype_code"]
 
 DTYPES: tuple[DType, ...] = dtypes.ALL
 """Element types by the code that the extension knows them by."""
@@ -118,7 +118,8 @@ def _scalar_code(kind: type, numpy: Any) -> int | None:
     return CODES[dtype] if dtype.has_arithmetic else None
 
 
-def _torch_dtype_code(dtype: object) -> int:
+def torch_dtype_code(dtype: object) -> int:
+    """Return the code of torch's element type, -1 for one that kernels do not take."""
     found = _TORCH_NAMES.get(str(dtype).removeprefix("torch."))
     return -1 if found is None else CODES[found]
 
@@ -132,5 +133,5 @@ def _torch_stream(device: int) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream) if raw is None else raw(device)
 
 
-native.set_classifier(classify_type, _ARRAY_CODES, _torch_dtype_code, _torch_stream)
+native.set_classifier(classify_type, _ARRAY_CODES, torch_dtype_code, _torch_stream)
 os.register_at_fork(after_in_child=native.after_fork)

@@ -50,6 +50,11 @@ class Stream:
         return f"<stream {state} of device {self.device}>"
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._handle is None
+
+    @property
     def handle(self) -> int:
         """The driver's handle; raises DriverError when the stream is closed."""
         if self._handle is None:

@@ -54,6 +54,8 @@ LONG_ROWS_UNALIGNED = LONG_ROWS[:3]
 
 # Wider rows are walked in chunks by one program.
 ROWS_LOOPED = Configuration(1, 4096, 16)
+# Rows of f64, of any width.
+ROWS_LOOPED_64 = Configuration(1, 1024, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,15 @@ MOST_PARTS = 512
 SCAN_INNER = Configuration(4, 256, 4)
 SCAN_LONG = Configuration(1, 2048, 4)
 SCAN_OUTER = Configuration(64, 32, 4)
+
+
+# Sorts: rows and keys of a tile; runs of the second are merged by tiles of the same width.
+SORT_NARROW = Configuration(4, 128, 4)
+SORT_WIDE = Configuration(1, 512, 4)
+# Elements of a program that only moves them.
+MOVED_ELEMENTS = 1024
+# Philox counters of a program that fills an array.
+RANDOM_COUNTERS = 256
 
 
 def reduce_configuration(columns: int, *, is_inner: bool, fast: bool) -> Configuration:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from itertools import chain
 
+from tilewright.errors import ArgumentError
 from tilewright.kernels import elementwise as kernels
+from tilewright.kernels import elementwise_backward as gradients
 from tilewright.language.kernel import Kernel
 from tilewright.tensor.arrays import (
     GRID_HEIGHT,
@@ -21,7 +23,11 @@ from tilewright.tensor.arrays import (
     pieces,
     strides_of,
 )
-from tilewright.tensor.configurations import elementwise_configuration
+from tilewright.tensor.configurations import (
+    ELEMENTWISE_WIDE,
+    Configuration,
+    elementwise_configuration,
+)
 from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
 
 
@@ -45,6 +51,22 @@ def gelu(x: object, *, out: object | None = None) -> Array:
     return _unary(kernels.gelu, x, out)
 
 
+def gelu_backward(x: object, dy: object, *, out: object | None = None) -> Array:
+    """Return `dy * (Phi(x) + x * phi(x))`, the gradient of `gelu(x)` for that of its result.
+
+    `x` and `dy` have one shape and dtype. See `reference.elementwise.gelu_backward`.
+    """
+    array, gradient = as_array(x, name="x"), as_array(dy, name="dy")
+    check_computed_in_f32(array)
+    check_same_dtype({"x": array, "dy": gradient})
+    if gradient.shape != array.shape:
+        msg = f"dy has shape {gradient.shape}, x has {array.shape}; they must be equal"
+        raise ArgumentError(msg)
+    result = output(out, array.shape, array)
+    _launch(gradients.gelu_backward, array.shape, (array, gradient, result), ELEMENTWISE_WIDE)
+    return result
+
+
 def _binary(kernel: Kernel, x: object, y: object, out: object | None) -> Array:
     left, right = as_array(x, name="x"), as_array(y, name="y")
     check_same_dtype({"x": left, "y": right})
@@ -63,12 +85,17 @@ def _unary(kernel: Kernel, x: object, out: object | None) -> Array:
     return result
 
 
-def _launch(kernel: Kernel, shape: Shape, arrays: tuple[Array, ...]) -> None:
+def _launch(
+    kernel: Kernel,
+    shape: Shape,
+    arrays: tuple[Array, ...],
+    chosen: Configuration | None = None,
+) -> None:
     operands = tuple(
         Operand(array, broadcast_strides(array.shape, strides_of(array), shape)) for array in arrays
     )
     for pointers, space in pieces(shape, operands, rank=4):
-        configuration = elementwise_configuration(space.sizes[3])
+        configuration = chosen or elementwise_configuration(space.sizes[3])
         rows = space.sizes[0] * space.sizes[1] * space.sizes[2]
         grid = (
             -(-space.sizes[3] // configuration.block_n),

@@ -7,7 +7,6 @@ of the last axis of many rows go to the kernels of `tensor.rows`, which hold who
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
@@ -22,6 +21,7 @@ from tilewright.abi.dtypes import (
 )
 from tilewright.errors import ArgumentError
 from tilewright.kernels import reduction as kernels
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.memory import row_major
 from tilewright.tensor import rows as row_operations
 from tilewright.tensor.arrays import (

@@ -33,6 +33,7 @@ from tilewright.tensor.configurations import (
     LONG_ROWS_UNALIGNED,
     ROWS,
     ROWS_LOOPED,
+    ROWS_LOOPED_64,
     TILES,
     Configuration,
     rows_configuration,
@@ -275,19 +276,17 @@ def _launch(
 ) -> None:
     for (x, out), space in pieces(shape, operands, rank=3, keep_last=True):
         rows, columns = space.sizes[0] * space.sizes[1], space.sizes[2]
-        # A wide type takes its configurations from nobody: any width is walked in chunks.
-        is_walked = dtype_of(x) == float64
-        configuration = None if is_walked else rows_configuration(columns, table)
-        if configuration is None and long_rows is not None and not is_walked:
+        is_wide = dtype_of(x) == float64
+        configuration = None if is_wide else rows_configuration(columns, table)
+        if configuration is None and long_rows is not None and not is_wide:
             is_contiguous = all(operand[2] == 1 for operand in space.strides)
             if is_contiguous and long_rows(x, out, space):
                 continue
         strides = (*space.strides[0], *space.strides[1][:out_strides])
         arguments = (x, *between, out, *space.sizes, *strides, *after)
         if configuration is None:
-            looped[(rows,)](
-                *arguments, BLOCK_N=ROWS_LOOPED.block_n, num_warps=ROWS_LOOPED.num_warps
-            )
+            chunks = ROWS_LOOPED_64 if is_wide else ROWS_LOOPED
+            looped[(rows,)](*arguments, BLOCK_N=chunks.block_n, num_warps=chunks.num_warps)
         else:
             kernel[(-(-rows // configuration.block_m),)](
                 *arguments,

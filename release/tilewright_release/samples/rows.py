@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.abi.dtypes import DType, bfloat16, float16, float32
+from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64
 from tilewright.reference import elementwise as element_definitions
 from tilewright.reference import norm as norm_definitions
 from tilewright.reference import reduce as reduce_definitions
@@ -32,6 +32,11 @@ def samples() -> Iterator[Sample]:
                 array = partial(_rows, dtype, width, form)
                 name = f"{dtype}-{width}-{form}"
                 yield from _row_operations(name, array)
+    # Rows of a wide type are walked whatever their width.
+    for form in ("fast", "general"):
+        array = partial(_rows, float64, 512, form)
+        yield _softmax(f"f64-512-{form}", array)
+        yield from _norms(f"f64-512-{form}", array)
     for dtype in _FLOATS:
         for width in (64, 1024):
             for form in ("fast", "general", "strided"):
@@ -40,9 +45,22 @@ def samples() -> Iterator[Sample]:
 
 
 def _row_operations(name: str, array: Callable[[], Array]) -> Iterator[Sample]:
-    yield Sample(
+    yield _softmax(name, array)
+    yield from _norms(name, array)
+    for operation, definition in (
+        (rows.sum, partial(reduce_definitions.sum, axis=-1)),
+        (rows.max, partial(reduce_definitions.max, axis=-1)),
+    ):
+        yield Sample(f"{operation.__name__}-{name}", "reduce", operation, definition, _one(array))
+
+
+def _softmax(name: str, array: Callable[[], Array]) -> Sample:
+    return Sample(
         f"softmax-{name}", "softmax", rows.softmax, softmax_definitions.softmax, _one(array)
     )
+
+
+def _norms(name: str, array: Callable[[], Array]) -> Iterator[Sample]:
     norms: tuple[tuple[Operation, Operation, Callable[[], Arguments]], ...] = (
         (rows.layer_norm, norm_definitions.layer_norm, _with_parameters(array)),
         (rows.rms_norm, norm_definitions.rms_norm, _one(array)),
@@ -50,11 +68,6 @@ def _row_operations(name: str, array: Callable[[], Array]) -> Iterator[Sample]:
     )
     for operation, definition, inputs in norms:
         yield Sample(f"{operation.__name__}-{name}", "norm", operation, definition, inputs)
-    for operation, definition in (
-        (rows.sum, partial(reduce_definitions.sum, axis=-1)),
-        (rows.max, partial(reduce_definitions.max, axis=-1)),
-    ):
-        yield Sample(f"{operation.__name__}-{name}", "reduce", operation, definition, _one(array))
 
 
 def _element_operations(name: str, array: Callable[[], Array]) -> Iterator[Sample]:

@@ -47,7 +47,8 @@ class RunLaunch(Protocol):
 class Sample:
     """An operation to call with the arguments that `arguments` makes, and what defines it.
 
-    `family` names the tolerances that its result is held to. `choices` replaces functions that
+    `family` names the tolerances that its result is held to, with `precision` if there is one apart
+    from the dtype's. `choices` replaces functions that
     choose tiles, by dotted name, so that each configuration has its turn.
     """
 
@@ -57,6 +58,7 @@ class Sample:
     reference: Callable[..., Any]
     arguments: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
     choices: Mapping[str, object] = field(default_factory=dict)
+    precision: str = ""
 
     def run(self, launch: RunLaunch) -> Any:
         """Call the operation, giving its launches to `launch`, and return its result."""

@@ -5,11 +5,17 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from tilewright_release.samples import axes, matmul, others, rows
+from tilewright_release.samples import axes, gradients, matmul, others, rows
 from tilewright_release.samples.sample import Sample
 
 
 @cache
 def all_samples(root: Path) -> tuple[Sample, ...]:
     """Return every sample; `root` is the checkout whose examples/ are meant."""
-    return (*matmul.samples(), *others.samples(root), *rows.samples(), *axes.samples())
+    return (
+        *matmul.samples(),
+        *others.samples(root),
+        *rows.samples(),
+        *axes.samples(),
+        *gradients.samples(),
+    )

@@ -11,13 +11,13 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.abi.dtypes import ALL, DType
-from tilewright.errors import KernelTypeError, OutsideKernelError
+from tilewright.errors import ArgumentValueError, KernelTypeError, OutsideKernelError
 from tilewright.language import registry
 from tilewright.language.registry import BUILTINS, FUNCTIONS, is_builtin, is_function
 
 MODULES = (
     "atomics", "block_pointers", "debug", "dot", "hints", "indexing", "inline_asm", "math",
-    "memory", "program", "random", "reduce", "scan", "shape", "sort",
+    "memory", "program", "random", "reduce", "scan", "shape", "solve", "sort",
 )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "uint_to_uniform_float", "pair_uniform_to_normal", "inline_asm_elementwise",
         "argmax", "argmin", "reduce", "reduce_or", "xor_sum", "associative_scan", "cumsum",
         "cumprod", "sort", "topk", "bitonic_merge", "gather", "histogram",
-        "make_tensor_descriptor", "load_tensor_descriptor", "store_tensor_descriptor",
+        "solve_tril", "make_tensor_descriptor", "load_tensor_descriptor", "store_tensor_descriptor",
     }  # fmt: skip
 
 
@@ -166,3 +166,9 @@ def test_signatures_are_plain_enough_to_be_compared() -> None:
     functions: list[Callable[..., object]] = list(FUNCTIONS.values())
     for function in functions:
         assert {p.kind for p in inspect.signature(function).parameters.values()} <= kinds
+
+
+def test_cdiv_outside_a_kernel_rounds_up_and_refuses_zero() -> None:
+    assert [tl.cdiv(x, 4) for x in (0, 1, 4, 5)] == [0, 1, 1, 2]
+    with pytest.raises(ArgumentValueError, match=r"tl\.cdiv\(1, 0\) divides by zero"):
+        tl.cdiv(1, 0)

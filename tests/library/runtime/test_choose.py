@@ -195,3 +195,26 @@ def test_kernel_without_configurations_is_not_tuned() -> None:
 def test_wrong_decorators_are_told(decorator: Callable[[], object], says: str) -> None:
     with pytest.raises(KernelTypeError, match=says.replace("(", r"\(")):
         decorator()
+
+
+def test_one_configuration_is_settled_and_may_still_not_be_given() -> None:
+    one = tl.autotune(configs=CONFIGS[:1], key=["n"])(constexpr_kernels.record)
+    x, out = np.zeros(1, np.int64), np.zeros(4, np.int64)
+    one[1](x, out, 128, EVEN=True, TWICE=3)
+    assert [int(value) for value in out[:3]] == [64, 1, 3]
+    one[1](x=x, out=out, n=5, EVEN=False, TWICE=4)
+    assert [int(value) for value in out[:3]] == [64, 0, 4]
+    with pytest.raises(ArgumentError, match=r"was given 'BLOCK'.*leave it out"):
+        one[1](x, out, 128, BLOCK=64, EVEN=True, TWICE=3)
+    with pytest.raises(ArgumentError, match=r"was given 'BLOCK'.*leave it out"):
+        one[1](x, out, 128, 64, True, 3)
+    with pytest.raises(ArgumentError, match="no argument 'blok'"):
+        one[1](x, out, 128, blok=1, EVEN=True, TWICE=3)
+
+
+def test_element_types_have_one_name_whoever_holds_them() -> None:
+    class Theirs:
+        dtype = "torch.bfloat16"
+
+    arguments = {"x": np.zeros(1, np.float32), "out": Theirs(), "n": 5}
+    assert choose._situation(record, arguments) == ("host", "f32,bf16", (("n", 5),))

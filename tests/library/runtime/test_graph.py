@@ -226,9 +226,13 @@ refused(errors.ArgumentError, graph.replay)
 refused(errors.ArgumentError, lambda: capture(stream=48).__enter__())
 legacy = stream.Stream.external(None)
 refused(errors.ArgumentError, lambda: capture(stream=legacy).__enter__())
+with stream.Stream() as own, capture(stream=own) as short:
+    add[1](x, x, out, 64, BLOCK=64)
+refused(errors.LaunchError, short.replay)
 """
     )
-    freed, number, legacy = done.output.splitlines()
+    freed, number, legacy, closed = done.output.splitlines()
+    assert "the stream of this graph was closed" in closed
     assert "was freed; record the graph again" in freed
     assert "stream of capture is a Stream" in number
     assert "the legacy stream cannot be recorded" in legacy

@@ -20,8 +20,8 @@ sys.addaudithook(audit)
 import tilewright
 import tilewright.language
 import tilewright.kernels.elementwise
-from tilewright.runtime import (cache, device, driver, expression, jit, launch, launcher, memory,
-                                module, preload, resolve, sources, store, stream)
+from tilewright.runtime import (cache, device, driver, expression, graph, jit, launch, launcher,
+                                memory, module, preload, resolve, sources, store, stream)
 from tilewright.cli import doctor, explain, main
 assert not seen, seen
 loaded = {name.partition(".")[0] for name in sys.modules}
@@ -51,6 +51,8 @@ from helpers.sample_kernels import add
 from tilewright.abi import dtypes
 x, y, out = (memory.empty(64, dtypes.float32) for _ in range(3))
 add[1](x, y, out, 64, BLOCK=64)
+with stream.Stream() as own, graph.capture(stream=own) as recorded:
+    add[1](x, y, out, 64, BLOCK=64)
 assert not seen, seen
 loaded = {name.partition(".")[0] for name in sys.modules}
 assert not loaded & {"torch", "cuda", "mlir", "tilewright_compiler", "tilewright_release"}, loaded
@@ -59,7 +61,7 @@ assert not loaded & {"torch", "cuda", "mlir", "tilewright_compiler", "tilewright
     done = run_with_fake_driver(
         program, tmp_path, TILEWRIGHT_BUNDLE_PATH=str(bundle), HOME="/nonexistent", PATH=""
     )
-    assert len(done.lines("launch")) == 1
+    assert len(done.lines("launch")) == 2
     assert not (tmp_path / "cache").exists()
 
 

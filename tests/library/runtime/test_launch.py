@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
 import pytest
 
 from helpers.fake_driver import Finished
 from helpers.launches import Run
+from helpers.sample_kernels import add
 
 
 def _packed(line: str) -> bytes:
@@ -155,6 +157,13 @@ refused(errors.ArgumentError, lambda: add[1](x, y, out, 64, BLOCK=x))
     assert done.output.count("a compile-time value is") == 2
 
 
+def test_one_thread_block_a_program_may_be_said() -> None:
+    x = np.arange(64, dtype=np.float32)
+    out = np.zeros_like(x)
+    add[1](x, x, out, 64, BLOCK=64, num_ctas=1)
+    np.testing.assert_array_equal(out, 2 * x)
+
+
 _WRONG_ARGUMENTS = (
     ("add[1](x, y, out, None, BLOCK=64)", "argument 'n' is of <class 'NoneType'>"),
     ("add[1](x, y, out, 'abc', BLOCK=64)", "argument 'n' is of <class 'str'>"),
@@ -167,6 +176,7 @@ _WRONG_ARGUMENTS = (
     ("add[1](x, y, out, 64)", "argument 'BLOCK' is missing"),
     ("add[1](x, y, out, 64, 64, 64)", "takes 5 arguments, but 6 were given"),
     ("add[1](x, y, out, 64, BLOCK=64, blok=1)", "there is no argument 'blok'"),
+    ("add[1](x, y, out, 64, BLOCK=64, num_ctas=2)", "num_ctas must be 1, not 2"),
     ("add[1](x, y, out, 64, x=x, BLOCK=64)", "argument 'x' was given twice"),
     ("add[1](x, y, out, 64, BLOCK=64, num_warps=3)", "num_warps must be a power of two"),
     ("add[1](x, y, out, 64, BLOCK=64, num_warps=0)", "num_warps must be a small positive"),

@@ -313,3 +313,25 @@ print(legacy.handle, legacy.is_done())
     assert lines[1].startswith("DriverError this stream was closed")
     assert lines[3] == "0 True"
     assert [line.split()[1] for line in done.lines("cuStreamDestroy")] == [lines[0].split()[1]]
+
+
+def test_a_stream_of_another_device_or_a_closed_one_is_named(run: Run) -> None:
+    done = run(
+        """
+x, y, out = arrays()
+far, gone = stream.Stream(1), stream.Stream()
+handle = gone.handle
+gone.close()
+refused(errors.LaunchError, lambda: add[1](x, y, out, 64, BLOCK=64, stream=far))
+refused(errors.LaunchError, lambda: add[1](x, y, out, 64, BLOCK=64, stream=handle))
+refused(errors.DriverError, lambda: add[1](x, y, out, 64, BLOCK=64, stream=gone))
+print(out.version)
+""",
+        FAKE_CUDA_DEVICES="9.0,9.0",
+    )
+    far, handle, gone, version = done.output.splitlines()
+    assert "for a launch on device 0: it is closed, or of another device" in far
+    assert "it is closed, or of another device" in handle
+    assert "this stream was closed" in gone
+    assert version == "0"
+    assert not done.lines("launch")

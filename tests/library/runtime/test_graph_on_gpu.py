@@ -1,0 +1,251 @@
+"""Graphs, streams, threads and torch's tensors on a real device."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from helpers.fake_driver import run_program
+from helpers.gpu import requires_gpu
+from helpers.sample_kernels import add
+from tilewright.abi.dtypes import float32, int8
+from tilewright.errors import ArgumentError, LaunchError, OutOfMemoryError
+from tilewright.runtime import memory, stream
+from tilewright.runtime.graph import capture
+
+pytestmark = requires_gpu()
+
+COUNT = 1 << 20
+GRID = COUNT // 1024
+
+
+@pytest.fixture(name="torch")
+def _torch() -> ModuleType:
+    torch: ModuleType = pytest.importorskip("torch", reason="torch is not installed")
+    return torch
+
+
+def _loaded() -> tuple[memory.DeviceArray, memory.DeviceArray, memory.DeviceArray]:
+    x = memory.from_numpy(np.ones(COUNT, np.float32))
+    y = memory.from_numpy(np.full(COUNT, 2, np.float32))
+    out = memory.zeros(COUNT, float32)
+    add[GRID](x, y, out, COUNT, BLOCK=1024)
+    return x, y, out
+
+
+def test_a_graph_runs_again_on_what_its_arrays_hold_now() -> None:
+    x, y, out = _loaded()
+    with capture() as graph:
+        between = memory.empty(COUNT, float32)
+        add[GRID](x, y, between, COUNT, BLOCK=1024)
+        add[GRID](between, y, out, COUNT, BLOCK=1024)
+    assert graph.nodes == 2
+    np.testing.assert_array_equal(out.numpy(), np.full(COUNT, 3, np.float32))
+    graph.replay()
+    np.testing.assert_array_equal(out.numpy(), np.full(COUNT, 5, np.float32))
+    for value in range(20):
+        x.copy_from(np.full(COUNT, value, np.float32))
+        graph.replay()
+        add[GRID](out, y, out, COUNT, BLOCK=1024)  # after the graph, by the order of streams
+        np.testing.assert_array_equal(out.numpy(), np.full(COUNT, value + 6, np.float32))
+        np.testing.assert_array_equal(between.numpy(), np.full(COUNT, value + 2, np.float32))
+
+
+def test_temporary_arrays_of_a_recording_stay_the_graphs() -> None:
+    x, y, out = _loaded()
+    with capture() as graph:
+        between = memory.zeros(COUNT, float32)
+        for _ in range(3):
+            add[GRID](between, y, between, COUNT, BLOCK=1024)
+        add[GRID](between, x, out, COUNT, BLOCK=1024)
+        del between
+    others = [memory.from_numpy(np.full(COUNT, -1, np.float32)) for _ in range(8)]
+    graph.replay()
+    np.testing.assert_array_equal(out.numpy(), np.full(COUNT, 7, np.float32))
+    for other in others:
+        np.testing.assert_array_equal(other.numpy(), np.full(COUNT, -1, np.float32))
+
+
+def test_what_a_recording_refuses_leaves_it_whole() -> None:
+    x, y, out = _loaded()
+    with capture() as graph:
+        with pytest.raises(LaunchError, match="would break the capture"):
+            out.numpy()
+        with pytest.raises(LaunchError, match="would break the capture"):
+            graph.stream.synchronize()
+        with pytest.raises(LaunchError, match="preload"):
+            add[1](x, y, out, COUNT, BLOCK=16)  # was never launched
+        add[GRID](x, y, out, COUNT, BLOCK=1024)
+    x.copy_from(np.full(COUNT, 5, np.float32))
+    graph.replay()
+    np.testing.assert_array_equal(out.numpy(), np.full(COUNT, 7, np.float32))
+    y.free()
+    with pytest.raises(ArgumentError, match="was freed"):
+        graph.replay()
+
+
+def test_an_exception_in_a_recording_leaves_the_device_usable() -> None:
+    x, y, out = _loaded()
+    with suppress(KeyError), capture() as graph:
+        add[GRID](x, y, out, COUNT, BLOCK=1024)
+        raise KeyError
+    with pytest.raises(LaunchError):
+        graph.replay()
+    with capture() as second:
+        add[GRID](y, y, out, COUNT, BLOCK=1024)
+    second.replay()
+    np.testing.assert_array_equal(out.numpy(), np.full(COUNT, 4, np.float32))
+
+
+def test_running_out_of_memory_is_told_and_survived() -> None:
+    with pytest.raises(OutOfMemoryError, match="bytes were asked for") as caught:
+        memory.empty(1 << 48, int8)
+    assert caught.value.requested_bytes == 1 << 48
+    assert caught.value.statistics["cached_bytes"] == 0
+    assert memory.zeros(16, float32).numpy().sum() == 0
+
+
+def test_streams_with_priorities_wait_for_each_other() -> None:
+    x, y, _ = _loaded()
+    with stream.Stream(priority=-1) as first, stream.Stream() as then:
+        between = memory.empty(COUNT, float32, stream=first)
+        out = memory.empty(COUNT, float32, stream=then)
+        for _ in range(10):
+            add[GRID](x, y, between, COUNT, BLOCK=1024, stream=first)
+            then.wait(first)
+            add[GRID](between, y, out, COUNT, BLOCK=1024, stream=then)
+            event = then.record()
+            first.wait(event)
+        np.testing.assert_array_equal(out.numpy(), np.full(COUNT, 5, np.float32))
+        assert event.is_done()
+        assert then.is_done()
+
+
+def test_sixteen_threads_launch_on_streams_of_their_own() -> None:
+    x, y, _ = _loaded()
+    wrong: list[float] = []
+
+    def work(index: int) -> None:
+        with stream.Stream() as own:
+            out = memory.empty(COUNT, float32, stream=own)
+            scale = memory.from_numpy(np.full(COUNT, index, np.float32), stream=own)
+            for _ in range(50):
+                add[GRID](x, scale, out, COUNT, BLOCK=1024, stream=own)
+                add[GRID](out, y, out, COUNT, BLOCK=1024, stream=own)
+            wrong.append(float(np.abs(out.numpy() - (index + 3)).max()))
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [0.0] * 16
+
+
+def test_a_hundred_thousand_launches_leave_memory_flat() -> None:
+    x, y, out = _loaded()
+    page = os.sysconf("SC_PAGE_SIZE")
+
+    def held() -> int:
+        stream.synchronize()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * page
+
+    for _ in range(5000):
+        add[1](x, y, out, 64, BLOCK=1024)
+    before = held()
+    for _ in range(100_000):
+        add[1](x, y, out, 64, BLOCK=1024)
+    assert held() - before < 8 << 20
+
+
+def test_a_forked_child_gets_a_typed_error(tmp_path: Path) -> None:
+    done = run_program(
+        """
+import os, sys, warnings
+warnings.simplefilter("ignore")      # Python itself warns of a fork with threads, which CUDA has
+from tilewright import errors
+from tilewright.abi.dtypes import float32
+from tilewright.runtime import memory, stream
+array, own = memory.zeros(64, float32), stream.Stream()
+child = os.fork()
+if child == 0:
+    status = 1
+    try:
+        memory.empty(64, float32)
+    except errors.DriverError as error:
+        status = 0 if "does not survive a fork" in str(error) else 2
+    del array, own
+    os._exit(status)
+print(os.waitpid(child, 0)[1], array.numpy().sum())
+""",
+        tmp_path,
+    )
+    assert done.code == 0, done.errors
+    assert done.output.split() == ["0", "0.0"]
+
+
+def test_torch_tensors_go_to_torchs_current_stream(torch: ModuleType) -> None:
+    side = torch.cuda.Stream()
+    x = torch.ones(COUNT, device="cuda")
+    out = torch.empty_like(x)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        for _ in range(50):
+            x += 1
+            add[GRID](x, x, out, COUNT, BLOCK=1024)
+            x += 1
+    side.synchronize()
+    assert torch.equal(out, torch.full_like(out, 200))
+    ours = stream.Stream.external(side)
+    assert ours.handle == side.cuda_stream
+    assert ours.is_done()
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_torch_tensors_of_every_width_and_offset_are_read_right(
+    torch: ModuleType, name: str
+) -> None:
+    x = torch.arange(256, device="cuda").to(getattr(torch, name))
+    out = torch.zeros_like(x)
+    parameter = torch.nn.Parameter(x.clone())
+    add[2](x[3:131], parameter[5:133], out[1:129], 128, BLOCK=64)
+    assert torch.equal(out[1:129], x[3:131] + x[5:133])
+    assert out[0] == 0
+    assert not out[129:].any()
+
+
+def test_torch_captures_our_launches(torch: ModuleType) -> None:
+    x = torch.ones(COUNT, device="cuda")
+    out = torch.zeros_like(x)
+    add[GRID](x, x, out, COUNT, BLOCK=1024)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x * 3
+        add[GRID](x, y, out, COUNT, BLOCK=1024)
+        with pytest.raises(LaunchError, match="preload"):
+            add[1](x, y, out, COUNT, BLOCK=8)  # was never launched
+        z = out * 2
+    for value in range(1, 5):
+        x.fill_(value)
+        graph.replay()
+        assert torch.equal(z, torch.full_like(z, 8 * value))
+
+
+def test_our_graphs_hold_launches_on_torch_tensors(torch: ModuleType) -> None:
+    x = torch.ones(COUNT, device="cuda")
+    out = torch.zeros_like(x)
+    add[GRID](x, x, out, COUNT, BLOCK=1024)
+    with capture() as graph:
+        add[GRID](x, x, out, COUNT, BLOCK=1024)
+        add[GRID](out, x, out, COUNT, BLOCK=1024)
+    current = torch.cuda.current_stream()
+    for value in range(1, 5):
+        x.fill_(value)
+        graph.replay(stream=current)
+        assert torch.equal(out, torch.full_like(out, 3 * value))
