@@ -315,7 +315,8 @@ static int classify_by_exchange(Call *call, int index, PyObject *value, const Ty
         return NOT_READ;
     }
     pointer_slot(call, index, (CUdeviceptr)(uintptr_t)tensor.data + tensor.byte_offset, code);
-    return stream_source(call, index, api, is_torch) < 0 ? -1 : on_device(call, index, tensor.device.id);
+    const ExchangeApi *source = is_torch && entry->code == 0 ? NULL : api;
+    return stream_source(call, index, source, is_torch) < 0 ? -1 : on_device(call, index, tensor.device.id);
 }
 
 static int classify_torch(Call *call, int index, PyObject *value)

@@ -18,8 +18,10 @@ from tilewright.language.kernel import Kernel
 from tilewright_compiler.toolchain import PINNED
 from tilewright_release.budgets import Budgets, passed_entry_limits, read_budgets
 from tilewright_release.checkout import Checkout
+from tilewright_release.samples import Sample, all_samples, launched_by
 from tilewright_release.signatures import DeclaredEntry, read_signatures
 from tilewright_release.targets import TargetTable, read_targets
+from tilewright_release.tolerances import Tolerances, read_tolerances
 
 _LIBRARY = "tilewright.kernels."
 
@@ -39,6 +41,8 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:  # noqa: ARG0
         *unknown_targets(declared, table),
         *unreached_kernels(declared, library_kernels()),
         *undefined_families(declared, checkout),
+        *unmatched_tolerances(read_tolerances(checkout.tolerances), declared),
+        *unmatched_launches(declared, all_samples(checkout.root)),
         *differing_pins(checkout),
     ]
     if problems:
@@ -104,6 +108,44 @@ def undefined_families(declared: Sequence[DeclaredEntry], checkout: Checkout) ->
             yield f"{name} is declared in family {family}, its module is {module}"
         if not (reference / f"{module}.py").is_file():
             yield f"{name} has no definition: {reference / module}.py does not exist"
+
+
+def unmatched_tolerances(
+    tolerances: Tolerances, declared: Sequence[DeclaredEntry]
+) -> Iterator[str]:
+    """Yield families without tolerances, and tolerances of no family."""
+    families = {entry.family for entry in declared}
+    for family in sorted(families - set(tolerances.families)):
+        yield f"family {family} has no tolerances: add [{family}] to prebuilt/tolerances.toml"
+    for family in sorted(set(tolerances.families) - families):
+        yield f"family {family} has tolerances and no signatures: remove one or add the other"
+
+
+def unmatched_launches(
+    declared: Sequence[DeclaredEntry], samples: Sequence[Sample]
+) -> Iterator[str]:
+    """Yield signatures that no sample's operation launches, and launches that are not declared.
+
+    Also samples that are held to the tolerance of a family of which they launch nothing.
+    """
+    families = {(entry.kernel.qualified_name, str(entry.signature)): entry.family
+                for entry in declared}  # fmt: skip
+    launched: set[tuple[str, str]] = set()
+    missing: dict[tuple[str, str], str] = {}
+    for sample in samples:
+        launches = [(x.kernel.qualified_name, str(x.signature)) for x in launched_by(sample)]
+        launched.update(launches)
+        missing |= {launch: sample.name for launch in launches if launch not in families}
+        if sample.family not in {families.get(launch) for launch in launches}:
+            yield f"sample {sample.name} is of family {sample.family} and launches nothing of it"
+    for (kernel, signature), name in sorted(missing.items()):
+        yield f"sample {name} launches {kernel} {signature}, which is not declared"
+    for kernel, signature in families:
+        if (kernel, signature) not in launched:
+            yield (
+                f"{kernel} {signature} is launched by no sample: no operation chooses it, or "
+                "tilewright_release/samples lacks a call that does"
+            )
 
 
 def differing_pins(checkout: Checkout) -> Iterator[str]:

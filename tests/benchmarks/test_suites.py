@@ -52,15 +52,15 @@ def test_gate_and_table_run_without_torch(tmp_path: Path) -> None:
 
 
 def test_rowops_shapes_do_not_fit_the_cache() -> None:
-    shapes = tomllib.loads((_ROOT / "benchmarks" / "targets" / "rowops.toml").read_text())["shapes"]
+    text = (_ROOT / "benchmarks" / "targets" / "rowops.toml").read_text()
     sizes = {"bf16": 2, "f32": 4}
-    assert set(shapes) == set(sizes)
-    for dtype, size_bytes in sizes.items():
-        assert len({tuple(shape) for shape in shapes[dtype]}) == len(shapes[dtype]) > 0
-        for rows, columns in shapes[dtype]:
-            # Twice 60 MB of L2 even for a reduction, which reads one matrix and writes next to
-            # nothing.
-            assert rows * columns * size_bytes >= 120e6, (dtype, rows, columns)
+    for kind, shapes in tomllib.loads(text).items():
+        assert set(shapes) == set(sizes), kind
+        for dtype, size_bytes in sizes.items():
+            assert len({tuple(shape) for shape in shapes[dtype]}) == len(shapes[dtype]) > 0
+            for rows, columns in shapes[dtype]:
+                # At least one matrix is read and one written.
+                assert 2 * rows * columns * size_bytes >= 2**28, (kind, dtype, rows, columns)
 
 
 def test_every_program_is_run_by_a_case() -> None:

@@ -83,13 +83,18 @@ _TORCH_NAMES = {
 
 
 def classify_type(kind: type) -> tuple[int, int]:
-    """Return the kind of argument that objects of a type are, and for scalars the dtype's code."""
+    """Return the kind of argument that objects of a type are, and a detail.
+
+    For scalars it is the dtype's code; for torch's tensors 1 where the table that they offer is
+    torch's own, which knows the current stream. Older versions get one from an add-on, which may
+    have been built without CUDA and then takes every stream for the legacy one.
+    """
     numpy = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, numpy.ndarray):
         return HOST_ARRAY, 0
     torch = sys.modules.get("torch")
     if torch is not None and issubclass(kind, torch.Tensor):
-        return TORCH, 0
+        return TORCH, int(hasattr(getattr(torch, "_C", None), "_dlpack_exchange_api"))
     if issubclass(kind, constexpr):
         return CONSTEXPR, 0
     if hasattr(kind, "__cuda_array_interface__"):

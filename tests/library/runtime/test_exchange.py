@@ -140,6 +140,7 @@ def test_torchs_stream_comes_before_another_librarys(run: Run) -> None:
 torch = types.ModuleType("torch")
 class Tensor(Exporter): pass
 torch.Tensor = Tensor
+torch._C = types.SimpleNamespace(_dlpack_exchange_api=None)
 sys.modules["torch"] = torch
 offer(First, stream=96)
 offer(Tensor, stream=112)
@@ -151,3 +152,22 @@ add[1](First(x), Parameter(y), Tensor(out), 64, BLOCK=64)
     order = [line.split()[:2] for line in done.lines("record", "wait", "launch")]
     assert order[:3] == [["record", "stream=96"], ["wait", "stream=112"], ["launch", "add"]]
     assert "stream=112" in done.lines("launch")[0]
+
+
+def test_a_table_that_is_not_torchs_own_does_not_tell_torchs_stream(run: Run) -> None:
+    done = run(
+        _EXPORTERS
+        + """
+torch = types.ModuleType("torch")
+class Tensor(Exporter): pass
+torch.Tensor = Tensor
+torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 96 + device)
+sys.modules["torch"] = torch
+offer(Tensor, stream=0)
+tensors = [Tensor(array) for array in arrays()]
+add[1](*tensors, 64, BLOCK=64)
+print([tensor.reads for tensor in tensors])
+"""
+    )
+    assert done.output.strip() == "[[1], [1], [1]]"
+    assert "stream=96" in done.lines("launch")[0]
