@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks import gate
 from benchmarks.record import load_results, print_table, write_results
 
-SUITES = ("coldstart", "compile", "gemm", "launch", "mma", "rowops")
+SUITES = ("attention", "coldstart", "compile", "gemm", "launch", "mma", "rowops")
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -157,7 +157,48 @@ def _is_hard(case: str) -> bool:
     return m <= 16 or n % 2 == 1
 
 
+_WIDE_HEADS = 1.03  # of cuDNN, each case of heads of 128 elements without a causal mask
+
+
+def _forward_attention(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
+    """Judge attention forward against cuDNN."""
+    ratios = {row.case: row.ratios["cudnn"] for row in rows if "/fwd/" in row.case}
+    mean = exp(sum(map(log, ratios.values())) / len(ratios))
+
+    def least(case: str) -> float:
+        name, _, shape, *_ = case.split("/")
+        is_wide = name == "attention" and shape.endswith("x128")
+        return _WIDE_HEADS if is_wide else float(limit["each_now"])
+
+    worst = min(ratios, key=lambda case: ratios[case] - least(case))
+    passed = mean >= limit["geomean_now"] and ratios[worst] >= least(worst)
+    text = f"geomean >= {limit['geomean_now']}, each >= {limit['each_now']}"
+    return text, f"{mean:.3f}, worst {ratios[worst]:.3f} ({worst})", passed
+
+
+def _odd_lengths(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
+    """Judge the speed at lengths that no tile divides, against the next length that one does."""
+    speeds: dict[tuple[str, int], float] = {}
+    for row in rows:
+        name, dtype, shape, *rest = row.case.split("/")
+        *outer, length, dim = map(int, shape.split("x"))
+        speeds[f"{name} {dtype} {outer} {dim} {rest}", length] = length * length / row.ours
+    found = {}
+    for (kind, length), speed in speeds.items():
+        whole = -(-length // 128) * 128
+        if length != whole and (kind, whole) in speeds:
+            found[kind, length] = speed / speeds[kind, whole]
+    if not found:
+        kind = "a length that no tile divides beside one that it does"
+        raise LookupError(kind)
+    worst = min(found, key=lambda key: found[key])
+    text = f"{found[worst]:.3f} ({worst[0]}, length {worst[1]})"
+    return f"each >= {limit['now']}", text, found[worst] >= limit["now"]
+
+
 RULES: dict[tuple[str, str], Rule] = {
+    ("attention", "fwd_vs_cudnn"): _forward_attention,
+    ("attention", "odd_length_fraction"): _odd_lengths,
     ("launch", "four_arguments_us"): _at_most(
         "four_arguments", below=("torch.eager", "triton", "cuda.core")
     ),

@@ -47,7 +47,10 @@ def measure() -> tuple[list[Row], dict[str, str]]:
     torch.backends.cudnn.benchmark = True
     shapes: dict[str, dict[str, list[list[Any]]]] = tomllib.loads(TARGETS.read_text())
     # What other GPUs run: on this one, products would choose the form that copies blocks.
-    with patch("tilewright.tensor.matmul_launches.copies_blocks", return_value=False):
+    with (
+        patch("tilewright.tensor.matmul_launches.copies_blocks", return_value=False),
+        patch("tilewright.tensor.attention_launches.copies_blocks", return_value=False),
+    ):
         forget_plans()
         rows = [
             product(dtype, (m, n, k), layout)
@@ -55,7 +58,7 @@ def measure() -> tuple[list[Row], dict[str, str]]:
             for m, n, k, layout in cases
         ]
         rows += [
-            _attention(dtype, shape, causal=causal)
+            attention(dtype, shape, causal=causal)
             for dtype, cases in shapes["attention"].items()
             for shape in cases
             for causal in (False, True)
@@ -113,7 +116,8 @@ def _vendor(dtype: str, a: torch.Tensor, b: torch.Tensor) -> Contender:
     return lambda: torch.matmul(a, b, out=result)
 
 
-def _attention(dtype: str, shape: list[int], *, causal: bool) -> Row:
+def attention(dtype: str, shape: list[int], *, causal: bool) -> Row:
+    """Check and time one attention of `batch, heads, shared heads, length, dim`."""
     batch, heads, shared, length, dim = shape
     kind = DTYPES[dtype]
     q = _random((batch, heads, length, dim), kind)
@@ -127,7 +131,7 @@ def _attention(dtype: str, shape: list[int], *, causal: bool) -> Row:
     def sdpa(backend: SDPBackend) -> Contender:
         def call() -> torch.Tensor:
             with sdpa_kernel(backend):
-                return functional.scaled_dot_product_attention(
+                return functional.scaled_dot_productattention(
                     q, k, v, is_causal=causal, enable_gqa=shared != heads
                 )
 
@@ -142,7 +146,7 @@ def _attention(dtype: str, shape: list[int], *, causal: bool) -> Row:
     picked = [0, heads - 1]
     wide = [x[:1, [h * x.shape[1] // heads for h in picked]].double() for x in (q, k, v)]
     with sdpa_kernel(SDPBackend.MATH):
-        exact = functional.scaled_dot_product_attention(*wide, is_causal=causal)
+        exact = functional.scaled_dot_productattention(*wide, is_causal=causal)
     name = "attention.causal" if causal else "attention"
     return _row(
         f"{name}/{dtype}/{batch}x{heads}x{shared}x{length}x{dim}/fwd/eager",

@@ -117,12 +117,15 @@ static PyObject *graph_end(PyObject *object, PyObject *arguments)
         if (status == 0) {
             status = instantiate(self, graph);
         }
-        // New arrays were allocated on the side stream, and are used on ours.
-        if (status == 0 && device->side_stream != NULL) {
-            status = tw_order(device, device->side_stream, self->stream);
-        }
     } else if (graph != NULL) {
         (void)cu.GraphDestroy(graph);
+    }
+    // New arrays belong to our stream, and their memory comes from the side stream or from the list of the legacy one.
+    if (status == 0) {
+        status = tw_order(device, NULL, self->stream);
+    }
+    if (status == 0 && device->side_stream != NULL) {
+        status = tw_order(device, device->side_stream, self->stream);
     }
     tw_leave(pushed);
     Py_DECREF(object);

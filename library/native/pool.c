@@ -167,6 +167,9 @@ int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream strea
     Statistics *s = &statistics[index];
     *capacity = size_class(size);
     Bin *bin = find_bin(index, stream, *capacity, 0);
+    if ((bin == NULL || bin->blocks == NULL) && tw_is_recorded(stream)) {
+        bin = find_bin(index, NULL, *capacity, 0);  // the graph comes after the legacy stream: see graph_end
+    }
     if (bin != NULL && bin->blocks != NULL) {
         Block *block = bin->blocks;
         bin->blocks = block->next;

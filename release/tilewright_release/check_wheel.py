@@ -49,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "one is made by default",
     )
     parser.add_argument(
+        "--against", type=Path, metavar="WHEEL", help="say how much each part grew since that wheel"
+    )
+    parser.add_argument(
         "--key", type=Path, help="public key; the signature WHEEL.sig must be there and by it"
     )
 
@@ -57,6 +60,8 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
     """Check a wheel and print a line for each check."""
     wheel = arguments.wheel or _newest_wheel(checkout)
     check_wheel(wheel, checkout, python=arguments.python, key=arguments.key)
+    if arguments.against is not None:
+        print(growth(WheelFile(arguments.against), WheelFile(wheel)))
     return 0
 
 
@@ -82,6 +87,7 @@ def check_wheel(
         *_attempt("tags", lambda: file.check_tags(limits)),
         *_attempt("size", lambda: file.check_size(limits)),
         *_attempt("RECORD", file.check_record),
+        *_attempt("install", lambda: file.check_install(limits)),
         *_attempt("licences", lambda: file.check_licences(limits)),
         *_attempt("extension", lambda: file.check_extension(limits)),
         *_attempt("build paths", lambda: file.check_paths(folders)),
@@ -105,6 +111,16 @@ def check_wheel(
     if failures:
         msg = f"{wheel.name} is not fit to be released: {'; '.join(failures)}"
         raise ReleaseError(msg)
+
+
+def growth(before: WheelFile, after: WheelFile) -> str:
+    """Return a line for each part of two wheels: its size then, now, and the difference."""
+    old, new = before.parts(), after.parts()
+    lines = [f"since {before.path.name}, in kB:"]
+    for name in sorted(old | new):
+        then, now = old.get(name, 0) / 1e3, new.get(name, 0) / 1e3
+        lines.append(f"  {name:<12}{then:>10.0f}{now:>10.0f}{now - then:>+10.0f}")
+    return "\n".join(lines)
 
 
 def _attempt(name: str, check: Callable[[], str]) -> list[str]:

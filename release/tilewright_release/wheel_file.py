@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from email.parser import BytesParser
@@ -46,6 +47,7 @@ class WheelLimits:
     max_bytes: int
     tag: str
     machines: tuple[str, ...]
+    packages: tuple[str, ...]
     glibc: tuple[int, ...]
     needed: tuple[str, ...]
     licences: tuple[str, ...]
@@ -61,6 +63,7 @@ def read_limits(file: Path) -> WheelLimits:
         max_bytes=wheel.integer("max_bytes"),
         tag=wheel.text("tag"),
         machines=wheel.texts("machines"),
+        packages=wheel.texts("packages"),
         glibc=version(wheel.text("glibc")),
         needed=wheel.texts("needed"),
         licences=wheel.texts("licences"),
@@ -82,14 +85,16 @@ class WheelFile:
         self.path = path
         try:
             with zipfile.ZipFile(path) as archive:
-                self.contents = {
-                    item.filename: archive.read(item)
-                    for item in archive.infolist()
-                    if not item.is_dir()
-                }
+                names = [item for item in archive.infolist() if not item.is_dir()]
+                self.contents = {item.filename: archive.read(item) for item in names}
         except (OSError, zipfile.BadZipFile) as error:
             msg = f"{path} cannot be read as a wheel: {error}"
             raise ReleaseError(msg) from error
+        # Of two files of one name, one reader takes the first and another the last.
+        if len(names) != len(self.contents):
+            twice = sorted(n for n, c in Counter(i.filename for i in names).items() if c > 1)
+            msg = f"{path} holds {', '.join(twice)} more than once"
+            raise ReleaseError(msg)
         self.dist_info = _only(
             [name for name in self.contents if name.endswith(".dist-info/WHEEL")], "WHEEL file"
         ).removesuffix("/WHEEL")
@@ -148,14 +153,43 @@ class WheelFile:
         return f"{self.tag}; by its symbols it is {found['overall_tag']}"
 
     def check_size(self, limits: WheelLimits) -> str:
-        """The wheel is small enough; the largest files are named."""
+        """The wheel is small enough; its largest parts are named."""
         size = self.path.stat().st_size
-        largest = sorted(self.contents, key=lambda name: -len(self.contents[name]))[:3]
-        names = ", ".join(f"{name} {len(self.contents[name]) / 1e3:.0f} kB" for name in largest)
+        parts = ", ".join(f"{name} {part / 1e6:.2f} MB" for name, part in self.parts().items())
         if size > limits.max_bytes:
-            msg = f"the wheel has {size} bytes, the limit is {limits.max_bytes}; largest: {names}"
+            msg = f"the wheel has {size} bytes, the limit is {limits.max_bytes}: {parts}"
             raise ReleaseError(msg)
-        return f"{size / 1e6:.2f} MB of {limits.max_bytes / 1e6:.0f} MB; largest: {names}"
+        return f"{size / 1e6:.2f} MB of {limits.max_bytes / 1e6:.0f} MB: {parts}"
+
+    def parts(self) -> dict[str, int]:
+        """Return the bytes of each part: packs by target, manifest, launcher, the rest."""
+        sizes: Counter[str] = Counter()
+        for name, data in self.contents.items():
+            if name.endswith(".pack"):
+                part = Path(name).name.split("-")[-2]
+            elif name == f"{PREBUILT}/{FILE_NAME}":
+                part = "manifest"
+            else:
+                part = "launcher" if name.endswith(".so") else "the rest"
+            sizes[part] += len(data)
+        return dict(sorted(sizes.items()))
+
+    def check_install(self, limits: WheelLimits) -> str:
+        """Nothing is installed but the packages: nothing that runs by itself or is elsewhere."""
+        tops = {name.partition("/")[0] for name in self.contents}
+        foreign = sorted(tops - {*limits.packages, self.dist_info})
+        if foreign or not tops >= set(limits.packages):
+            msg = (
+                f"the wheel installs {', '.join(sorted(tops))}; it must be "
+                f"{', '.join(limits.packages)} and {self.dist_info}, without scripts and .pth files"
+            )
+            raise ReleaseError(msg)
+        points = self.contents.get(f"{self.dist_info}/entry_points.txt", b"").decode().split("\n")
+        lines = [line.replace(" ", "") for line in points if line.strip()]
+        if lines != ["[console_scripts]", "tilewright=tilewright.cli.main:main"]:
+            msg = f"the entry points are {lines}, not the command line alone"
+            raise ReleaseError(msg)
+        return f"{', '.join(limits.packages)} and the command `tilewright`"
 
     def check_record(self) -> str:
         """RECORD lists every file with its hash and size, and nothing else."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import sysconfig
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from helpers.small_checkout import ROOT
 from helpers.wheels import change_wheel, compile_extension
 from tilewright.abi.pack import write_pack
 from tilewright.errors import FormatError, ReleaseError
-from tilewright_release.check_wheel import check_wheel
+from tilewright_release.check_wheel import check_wheel, growth
 from tilewright_release.checkout import Checkout
 from tilewright_release.wheel_extension import read_extension
 from tilewright_release.wheel_file import WheelFile, WheelLimits, read_limits
@@ -41,7 +42,7 @@ def test_a_good_wheel_passes(
     assert [line.split(":")[0] for line in lines[1:]] == [
         f"  ok    {name}"
         for name in (
-            *("tags", "size", "RECORD", "licences", "extension", "build paths"),
+            *("tags", "size", "RECORD", "install", "licences", "extension", "build paths"),
             *(
                 "syntax",
                 "bundle",
@@ -336,9 +337,62 @@ def test_every_module_is_for_the_oldest_python(wheel: Path, tmp_path: Path, text
         bad.check_syntax()
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("evil.pth", r"installs evil\.pth, .* without scripts and \.pth files"),
+        ("tilewright-0.1.0.data/scripts/tilewright", r"tilewright-0\.1\.0\.data, "),
+        ("../outside.py", r"installs \.\., "),
+        ("/etc/profile.d/x.sh", "installs , "),
+        ("numpy/__init__.py", "installs numpy, "),
+    ],
+    ids=["pth", "script", "parent folder", "root folder", "foreign package"],
+)
+def test_nothing_else_is_installed(
+    wheel: Path, tmp_path: Path, limits: WheelLimits, name: str, problem: str
+) -> None:
+    assert "tilewright_release" in WheelFile(wheel).check_install(limits)
+    bad = WheelFile(change_wheel(wheel, tmp_path, {name: b"import os"}))
+    with pytest.raises(ReleaseError, match=problem):
+        bad.check_install(limits)
+
+
+def test_no_other_command_is_installed(wheel: Path, tmp_path: Path, limits: WheelLimits) -> None:
+    name = "tilewright-0.1.0.dist-info/entry_points.txt"
+    points = WheelFile(wheel).contents[name]
+    bad = WheelFile(change_wheel(wheel, tmp_path, {name: points + b"python=os:abort\n"}))
+    with pytest.raises(ReleaseError, match="not the command line alone"):
+        bad.check_install(limits)
+
+
+def test_a_file_that_is_there_twice_is_told(wheel: Path, tmp_path: Path) -> None:
+    bad = change_wheel(wheel, tmp_path, {})
+    with (
+        pytest.warns(UserWarning, match="Duplicate name"),
+        zipfile.ZipFile(bad, "a") as archive,
+    ):
+        archive.writestr("tilewright/errors.py", b"other")
+    with pytest.raises(ReleaseError, match=r"holds tilewright/errors\.py more than once"):
+        WheelFile(bad)
+
+
+def test_growth_is_told_by_part(wheel: Path, tmp_path: Path) -> None:
+    file = WheelFile(wheel)
+    parts = file.parts()
+    assert list(parts) == sorted(
+        ["launcher", "manifest", "ptx", "sm_100f", "sm_120f", "sm_80", "sm_90a", "the rest"]
+    )
+    assert sum(parts.values()) == sum(map(len, file.contents.values()))
+    pack = next(name for name in file.contents if "-sm_80-" in name)
+    grown = change_wheel(wheel, tmp_path, {pack: file.contents[pack] + bytes(5000)})
+    lines = growth(file, WheelFile(grown)).splitlines()
+    assert lines[0] == f"since {wheel.name}, in kB:"
+    assert {line.split()[0]: line.split()[-1] for line in lines[1:]}["sm_80"] == "+5"
+
+
 def test_size_is_limited(wheel: Path, limits: WheelLimits) -> None:
-    assert "largest: " in WheelFile(wheel).check_size(limits)
-    with pytest.raises(ReleaseError, match="the limit is 1000; largest: "):
+    assert "sm_90a 0." in WheelFile(wheel).check_size(limits)
+    with pytest.raises(ReleaseError, match="the limit is 1000: launcher "):
         WheelFile(wheel).check_size(dataclasses.replace(limits, max_bytes=1000))
 
 

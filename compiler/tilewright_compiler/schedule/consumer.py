@@ -7,7 +7,8 @@ a slot is given back when the dots that read it are done:
   before and gives back that one's slot, so that dots follow each other without a gap. The wait for
   the last iteration stands behind the loop.
 - Anywhere else, a wait for a dot stands before the first use of its result, and lets dots that were
-  started later run on. At the end of the block all are waited for.
+  started later run on, a branch that starts none included. At the end of the block all are waited
+  for.
 """
 
 from __future__ import annotations
@@ -55,13 +56,20 @@ class Consumer(Role):
             self._await(operation, builder)
         else:
             self._settle(self._needed(operation), builder)
-            self.copy(operation, builder)
+            self._copy_under_dots(operation, builder)
             if is_asynchronous(operation) and operation not in self._flowing:
                 self._running.append(operation)
         for site in self._last_users.pop(operation, ()):
             dots = site.users.intersection(self._running)
             self._left.append(_Left(site.group, self._slots.pop(site), dots))
         self._give_back(builder)
+
+    def _copy_under_dots(self, operation: Operation, builder: Builder) -> None:
+        """Rebuild an operation; dots that run on behind it concern nothing inside it."""
+        outside = self._running, self._left
+        self._running, self._left = [], []
+        self.copy(operation, builder)
+        self._running, self._left = outside
 
     def end(self, builder: Builder) -> None:
         """Wait for all that still runs, and give back what is left."""
@@ -126,12 +134,18 @@ class Consumer(Role):
 
     def _needed(self, operation: Operation) -> int:
         """Return how many of the running dots must be done before an operation."""
-        if operation.regions:
+        inside = [nested for region in operation.regions for nested in region.walk()]
+        if operation.name in ("for", "while") or any(map(self._takes_part, inside)):
             return len(self._running)
         # The hardware keeps the order of dots that add to the same registers.
-        read = operation.operands[:2] if is_asynchronous(operation) else operation.operands
+        read = list(operation.operands[:2] if is_asynchronous(operation) else operation.operands)
+        read += [value for nested in inside for value in nested.operands]
         needed = [index for index, dot in enumerate(self._running) if dot.result in read]
         return max(needed, default=-1) + 1
+
+    def _takes_part(self, operation: Operation) -> bool:
+        """Whether an operation starts dots or takes tiles, which their order is kept for."""
+        return is_asynchronous(operation) or operation in self.site_of
 
     def _settle(self, count: int, builder: Builder) -> None:
         """Wait for the first `count` running dots."""

@@ -4,7 +4,8 @@ Tiles that dots read side by side are one group: they share a ring's worth of sl
 that says that a slot is full, and one that says that it is empty. A group has several sites where
 `rotate_dots` has moved a part of an iteration out of its loop: whoever comes next takes the next
 slot. Groups of the body of a loop inside a program have as many slots as the loop asks for; what is
-there for a whole program, or for a loop inside, has one.
+there for a loop inside has one; what is there for a whole program has two where there is room, so
+that the next program's arrives under this one's last products.
 """
 
 from __future__ import annotations
@@ -50,18 +51,22 @@ def shared_type(tile: Value) -> SharedType:
     return tile.type
 
 
-def find_sites(module: Module, *, max_stages: int) -> Sites:
-    """Return the sites of each block, in program order; loops get at most `max_stages` slots."""
+def find_sites(module: Module, *, max_stages: int, program_slots: int) -> Sites:
+    """Return the sites of each block, in program order.
+
+    Loops get at most `max_stages` slots, what is there for a whole program `program_slots`.
+    """
     found: list[tuple[Block, tuple[Operation, ...], frozenset[Operation], int]] = []
 
     def visit(block: Block, loops: tuple[Operation, ...]) -> None:
-        stages = 1
+        stages = program_slots
         if len(loops) > 1:
             asked = loops[-1].attributes.get("num_stages", module.signature.num_stages)
             stages = min(asked, max_stages)
         for tiles, users in _components(block):
             # What a loop inside reads all the time is not needed twice at once.
             is_held = any(user.regions for user in users)
+            is_held = is_held and len(loops) > 1
             found.append((block, tiles, users, 1 if is_held else stages))
         for operation in block.operations:
             for region in operation.regions:

@@ -6,6 +6,8 @@ Everything that does not fit leaves the kernel to `plan.schedule_module`; `why_n
 
 from __future__ import annotations
 
+from itertools import product
+
 from tilewright.errors import KernelValueError
 from tilewright_compiler.capabilities import KIB
 from tilewright_compiler.ir.core import Module
@@ -20,11 +22,13 @@ from tilewright_compiler.schedule.multistage import most_stages
 from tilewright_compiler.schedule.persistent import persistent
 from tilewright_compiler.schedule.place_operands import place_operands
 from tilewright_compiler.schedule.rotate_dots import rotate_dots
+from tilewright_compiler.schedule.share_rings import share_rings
 from tilewright_compiler.schedule.unsuited import Unsuited
 from tilewright_compiler.schedule.verify_scheduled import verify_scheduled
 from tilewright_compiler.schedule.warp_specialize import warp_specialize
 
 SHARED_BYTES = 227 * KIB
+_PROGRAM_SLOTS = (2, 1)  # of what a program reads all along, the better first
 
 
 def schedule_hopper(module: Module, *, shared_limit: int = SHARED_BYTES) -> Module | None:
@@ -50,7 +54,7 @@ def why_not(module: Module, *, shared_limit: int = SHARED_BYTES) -> str | None:
 
 def _scheduled(module: Module, shared_limit: int) -> Module:
     placed = bulk_stores(assign_layouts(legalize_dot(bulk_loads(module))))
-    placed = persistent(rotate_dots(placed))
+    placed = persistent(rotate_dots(share_rings(placed)))
     scheduled = insert_barriers(delay_scalars(_fit(placed, shared_limit)))
     verify_scheduled(scheduled)
     return scheduled
@@ -60,10 +64,10 @@ def _fit(module: Module, limit_bytes: int) -> Module:
     """Give warps their roles, with as many stages as there is room for, but no fewer than two."""
     asked = most_stages(module)
     reason = ""
-    for stages in range(asked, min(asked, 2) - 1, -1):
-        specialized = place_operands(warp_specialize(module, max_stages=stages))
+    for stages, slots in product(range(asked, min(asked, 2) - 1, -1), _PROGRAM_SLOTS):
+        specialized = warp_specialize(module, max_stages=stages, program_slots=slots)
         try:
-            result = allocate_shared(specialized, limit_bytes=limit_bytes)
+            result = allocate_shared(place_operands(specialized), limit_bytes=limit_bytes)
         except KernelValueError as error:
             reason = str(error)
             continue

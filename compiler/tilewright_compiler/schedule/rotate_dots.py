@@ -15,7 +15,7 @@ bit changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from tilewright.abi.dtypes import int1
 from tilewright.lazy_dataclass import dataclass
@@ -59,7 +59,6 @@ class _Rotation:
 
     def __init__(self) -> None:
         self.values: ValueMap = {}
-        self._rings = 0
 
     def rewrite(
         self, operation: Operation, operands: tuple[Value, ...], builder: Builder
@@ -72,7 +71,6 @@ class _Rotation:
         self, plan: _Plan, operands: tuple[Value, ...], builder: Builder
     ) -> tuple[Value, ...]:
         lower, upper, step, *initial = operands
-        rings = self._name_rings(plan)
         arguments = plan.body.arguments
         ends = plan.body.terminator.operands
         early = [index for index in range(len(initial)) if index not in plan.late_indices]
@@ -83,17 +81,17 @@ class _Rotation:
         inside = Builder(then, builder.location)
         local = dict(self.values)
         local.update(zip(arguments, (lower, *initial), strict=True))
-        self._clone((*plan.first, *plan.rest), local, rings, inside)
+        self._clone((*plan.first, *plan.rest), local, inside)
         carried = [local.get(value, value) for value in plan.crossing]
         carried += [local.get(ends[index], ends[index]) for index in early]
         inside.location = builder.location
         goes_on = span.begins(inside, 1)
         second = inside.value("add", [lower, step], lower.type)
         start = inside.value("select", [goes_on, second, upper], lower.type)
-        results = self._loop(plan, (start, upper, step), carried, rings, inside)
+        results = self._loop(plan, (start, upper, step), carried, inside)
         last = dict(self.values)
         last.update(zip(plan.crossing, results, strict=False))
-        self._clone(plan.late, last, rings, inside)
+        self._clone(plan.late, last, inside)
         of_early = dict(zip(early, results[len(plan.crossing) :], strict=True))
         given = [
             of_early[index] if index in of_early else last[ends[index]]
@@ -113,7 +111,6 @@ class _Rotation:
         plan: _Plan,
         bounds: tuple[Value, Value, Value],
         carried: Sequence[Value],
-        rings: Mapping[Operation, int],
         builder: Builder,
     ) -> tuple[Value, ...]:
         """Build the loop over the iterations but the first; return what it carries at its end."""
@@ -131,10 +128,10 @@ class _Rotation:
         here.update(
             zip((arguments[1 + i] for i in early), added[len(plan.crossing) :], strict=True)
         )
-        self._clone(plan.first, here, rings, inner)
-        self._clone(plan.late, before, rings, inner)
+        self._clone(plan.first, here, inner)
+        self._clone(plan.late, before, inner)
         here.update((arguments[1 + i], before[ends[i]]) for i in plan.late_indices)
-        self._clone(plan.rest, here, rings, inner)
+        self._clone(plan.rest, here, inner)
         yielded = [here.get(value, value) for value in plan.crossing]
         yielded += [here.get(ends[index], ends[index]) for index in early]
         inner.location = plan.loop.location
@@ -147,21 +144,11 @@ class _Rotation:
         self,
         operations: Iterable[Operation],
         values: ValueMap,
-        rings: Mapping[Operation, int],
         builder: Builder,
     ) -> None:
         for operation in operations:
             copy = clone_operation(operation, values, builder)
             assert copy is not None, "nothing rewrites here"
-            if operation in rings:
-                copy.attributes["ring"] = rings[operation]
-
-    def _name_rings(self, plan: _Plan) -> dict[Operation, int]:
-        """Number the rings of a loop's tiles, which arrive at two sites from now on."""
-        tiles = [operation for operation in plan.body.operations if operation.name == "tma_tile"]
-        numbers = {tile: self._rings + index for index, tile in enumerate(tiles)}
-        self._rings += len(tiles)
-        return numbers
 
 
 def _plan(loop: Operation) -> _Plan | None:

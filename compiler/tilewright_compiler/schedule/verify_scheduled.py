@@ -106,6 +106,10 @@ def _operation_complaint(operation: Operation, module: Module) -> str | None:
         return _lookup_complaint(operation, layouts) or _scratch_complaint(operation, module)
     if operation.name in ("expand_dims", "reshape", "transpose", "broadcast"):
         return _move_complaint(operation, *layouts)
+    if operation.name == "dot_wait":  # of several dots at once, each as it is
+        count = len(operation.results)
+        same = layouts[:count] == layouts[count:]
+        return None if same else "each result of a wait has the layout of its dot"
     if len(set(layouts)) > 1:
         return "tiles of one operation have one layout"
     is_exchange = operation.name in ("flip", *ATOMICS)

@@ -39,13 +39,13 @@ _RELAXED = "relaxed"
 _LOCAL = frozenset({"shared_store", "async_fence", "tma_store_wait", "assert"})
 
 
-def warp_specialize(module: Module, *, max_stages: int) -> Module:
-    """Give the warps of a persistent kernel roles; loops get at most `max_stages` slots.
+def warp_specialize(module: Module, *, max_stages: int, program_slots: int) -> Module:
+    """Give the warps of a persistent kernel roles; see `find_sites` for the slots of rings.
 
     Raises Unsuited if the producer would need what only the consumers have.
     """
     _check_order(module)
-    sites = find_sites(module, max_stages=max_stages)
+    sites = find_sites(module, max_stages=max_stages, program_slots=program_slots)
     kernel = module.kernel
     body = Block(tuple(Value(argument.type, argument.name) for argument in kernel.body.arguments))
     values = dict(zip(kernel.body.arguments, body.arguments, strict=True))

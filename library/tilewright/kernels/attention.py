@@ -3,6 +3,9 @@
 The online softmax of Milakov and Gimelshein (2018) over blocks of keys, as in FlashAttention (Dao
 et al. 2022): scores are in f32, exponentials to base 2, rounded to the dtype of V for the second
 product. A row that sees no key gives 0, and -inf as its logarithm of the sum.
+
+`attention` takes any strides and a bias; `attention_blocks` reads blocks of tensor descriptors, for
+GPUs that copy them by themselves.
 """
 
 from __future__ import annotations
@@ -128,3 +131,119 @@ def attention(
     if has_lse != 0:
         pointers = lse + batch * lse_batch + head * lse_head + first + lanes_m
         tl.store(pointers, (row_max * unit + tl.log2(row_sum)) * LN_2, mask=row_mask)
+
+
+@tl.kernel
+def heads_of(
+    x, batches, heads, rows, dim, batch, head, row, ROWS: tl.constexpr, BLOCK_D: tl.constexpr
+):  # fmt: skip
+    """Return a descriptor of the heads at `x`: blocks of `ROWS` rows, contiguous along `dim`."""
+    return tl.make_tensor_descriptor(
+        x,
+        shape=[batches, heads, rows, dim],
+        strides=[batch, head, row, 1],
+        block_shape=[1, 1, ROWS, BLOCK_D],
+    )
+
+
+@tl.kernel
+def rows_at(x, batch, head, row):
+    """Return the block of a head that begins at `row`; rows past the last are 0."""
+    block = x.load([batch, head, row, 0])
+    return tl.reshape(block, (x.block_shape[2], x.block_shape[3]))
+
+
+@tl.kernel
+def add_keys(scores, value, row_max, row_sum, total, unit):
+    """Add a block of keys with these scores, in units of `unit` > 0, to what rows have seen."""
+    new_max = tl.maximum(row_max, tl.max(scores, axis=1))
+    # Before a row has seen a key its maximum is -inf, and -inf - -inf would be NaN.
+    top = tl.where(new_max == float("-inf"), 0.0, new_max)
+    weights = tl.exp2(tl.fma(scores, unit, -(top * unit)[:, None]))
+    decay = tl.exp2((row_max - top) * unit)
+    row_sum = row_sum * decay + tl.sum(weights, axis=1)
+    total = tl.dot(weights.to(value.dtype), value, total * decay[:, None])
+    return new_max, row_sum, total
+
+
+@tl.kernel
+def tile_of_heads(queries, heads, batches, band, causal, BLOCK_M: tl.constexpr):
+    """Return batch, head and first row of this program.
+
+    Programs go through `band` heads side by side, whose keys and values so stay in L2, and through
+    their rows from the last to the first if those see the most keys.
+    """
+    tiles = tl.cdiv(queries, BLOCK_M).to(tl.int32)
+    program, side = tl.program_id(0).to(tl.int32), band.to(tl.int32)
+    first_head = program // (side * tiles) * side
+    inside = program % (side * tiles)
+    width = tl.minimum((heads * batches).to(tl.int32) - first_head, side)
+    tile = inside // width
+    if causal != 0:
+        tile = tiles - 1 - tile
+    number = first_head + inside % width
+    heads = heads.to(tl.int32)
+    return (
+        (number // heads).to(tl.int64),
+        (number % heads).to(tl.int64),
+        tile.to(tl.int64) * BLOCK_M,
+    )
+
+
+@tl.kernel(
+    divisible=(
+        "dim",
+        "q_batch", "q_head", "q_row", "k_batch", "k_head", "k_row",
+        "v_batch", "v_head", "v_row", "out_batch", "out_head", "out_row",
+    ),
+)  # fmt: skip
+def attention_blocks(
+    q, k, v, out, lse,
+    queries, keys, dim, group, batches, heads, shared_heads, band,
+    q_batch, q_head, q_row, k_batch, k_head, k_row,
+    v_batch, v_head, v_row, out_batch, out_head, out_row,
+    lse_batch, lse_head,
+    scale, causal, has_lse,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Do as `attention` by blocks of tensor descriptors, for `scale` > 0 and without a bias.
+
+    Q has `heads` heads, K and V `shared_heads`; the last axis of all is contiguous. Grid: blocks of
+    queries of all heads, in the order of `tile_of_heads`.
+    """
+    batch, head, first = tile_of_heads(queries, heads, batches, band, causal, BLOCK_M)
+    qs = heads_of(q, batches, heads, queries, dim, q_batch, q_head, q_row, BLOCK_M, BLOCK_D)
+    ks = heads_of(k, batches, shared_heads, keys, dim, k_batch, k_head, k_row, BLOCK_N, BLOCK_D)
+    vs = heads_of(v, batches, shared_heads, keys, dim, v_batch, v_head, v_row, BLOCK_N, BLOCK_D)
+    outs = heads_of(
+        out, batches, heads, queries, dim, out_batch, out_head, out_row, BLOCK_M, BLOCK_D
+    )
+    shared_head = (head.to(tl.int32) // group.to(tl.int32)).to(tl.int64)
+    query = rows_at(qs, batch, head, first)
+    shift = keys - queries
+    end, whole = keys, keys
+    if causal != 0:
+        end = tl.minimum(keys, tl.maximum(first + BLOCK_M + shift, 0))
+        whole = tl.minimum(keys, tl.maximum(first + shift + 1, 0))
+    # Blocks that every row sees whole come first: a mask costs a tenth of the time.
+    whole = whole // BLOCK_N * BLOCK_N
+    unit = scale * LOG2_E
+    row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
+    row_sum = tl.zeros((BLOCK_M,), tl.float32)
+    total = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    for start in range(0, whole, BLOCK_N):
+        scores = tl.dot(query, tl.trans(rows_at(ks, batch, shared_head, start)))
+        value = rows_at(vs, batch, shared_head, start)
+        row_max, row_sum, total = add_keys(scores, value, row_max, row_sum, total, unit)
+    for start in range(whole, end, BLOCK_N):
+        scores = tl.dot(query, tl.trans(rows_at(ks, batch, shared_head, start)))
+        scores = masked_scores(scores, first, start, keys, shift, causal, BLOCK_M, BLOCK_N)
+        value = rows_at(vs, batch, shared_head, start)
+        row_max, row_sum, total = add_keys(scores, value, row_max, row_sum, total, unit)
+    total = total * tl.where(row_sum == 0.0, 0.0, 1.0 / row_sum)[:, None]
+    outs.store([batch, head, first, 0], tl.reshape(total.to(out.dtype), (1, 1, BLOCK_M, BLOCK_D)))
+    if has_lse != 0:
+        rows = tl.arange(0, BLOCK_M)
+        pointers = lse + batch * lse_batch + head * lse_head + first + rows
+        inside = rows < tl.minimum(queries - first, BLOCK_M).to(tl.int32)
+        tl.store(pointers, (row_max * unit + tl.log2(row_sum)) * LN_2, mask=inside)

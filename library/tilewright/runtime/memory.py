@@ -131,6 +131,10 @@ class DeviceArray(Buffer):
         length = 0 if is_empty else (last + 1) * size - start
         return _with_geometry(self.alias(DeviceArray, start, length, self.code), shape, strides)
 
+    def reinterpreted(self, dtype: DType) -> DeviceArray:
+        """Return an array of no elements of another dtype that begins where this one does."""
+        return _with_geometry(self.alias(DeviceArray, 0, 0, CODES[dtype]), (0,), (1,))
+
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """Return a copy on the host, complete: it waits for the work on this array's stream."""
         import numpy as np

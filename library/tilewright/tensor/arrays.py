@@ -101,6 +101,13 @@ def strides_of(array: Array) -> Strides:
     return tuple(stride // array.itemsize for stride in array.strides)
 
 
+def stand_in(array: Array, dtype: DType) -> Array:
+    """Return an array of no elements of `dtype` where `array` begins: what no launch touches."""
+    if isinstance(array, DeviceArray):
+        return array.reinterpreted(dtype)
+    return np.empty(0, to_numpy(dtype))
+
+
 def check_same_dtype(arrays: dict[str, Array]) -> None:
     """Raise ArgumentError unless all arrays have one dtype and lie on one side."""
     dtypes = {name: dtype_of(array) for name, array in arrays.items()}

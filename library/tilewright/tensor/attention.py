@@ -1,26 +1,34 @@
-"""Attention of arrays of any shape and strides: check, broadcast the bias, choose, launch."""
+"""Attention of arrays of any shape and strides: check, broadcast the bias, choose, launch.
+
+All of this depends on geometries alone and is remembered.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tilewright.abi.dtypes import bfloat16, float16, float32
 from tilewright.errors import ArgumentError
-from tilewright.kernels.attention import attention as kernel
 from tilewright.tensor.arrays import (
     GRID_HEIGHT,
     Array,
-    Operand,
     as_array,
     as_number,
-    batched,
-    check_same_dtype,
-    dtype_of,
-    is_fast,
-    output,
-    strides_of,
+    stand_in,
 )
-from tilewright.tensor.configurations import ATTENTION_16, ATTENTION_32, attention_configuration
+from tilewright.tensor.attention_launches import BIAS, LSE, OUT, Attention, Heads, K, Q, V, launches
+from tilewright.tensor.configurations import ATTENTION_16, ATTENTION_32
+from tilewright.tensor.geometry import (
+    Geometry,
+    check_one_dtype,
+    geometry_of,
+    new_array,
+    optional_geometry,
+    result_geometry,
+)
+from tilewright.tensor.launches import PlannedLaunch, is_empty, planned
 from tilewright.tensor.products import check_choice, precision_of
 from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
 
@@ -51,68 +59,95 @@ def attention(
     of exponentials, -inf where no key is seen. `input_precision` is what becomes of f32 operands,
     "tf32x3" or "tf32", see `tl.dot`. See `reference.attention`.
     """
-    query, key, value = as_array(q, name="q"), as_array(k, name="k"), as_array(v, name="v")
-    arrays = {"q": query, "k": key, "v": value}
-    if bias is not None:
-        arrays["bias"] = as_array(bias, name="bias")
-    check_same_dtype(arrays)
-    if dtype_of(query) not in (float32, float16, bfloat16):
-        msg = f"q has dtype {dtype_of(query)}; attention takes f32, f16 and bf16"
-        raise ArgumentError(msg)
     check_choice("input_precision", input_precision, PRECISIONS)
-    *batch, heads, queries, dim = _check_shapes(query.shape, key.shape, value.shape)
-    keys = key.shape[-2]
-    widest = max(ATTENTION_32 if dtype_of(query) == float32 else ATTENTION_16)
+    query, key, value = as_array(q, name="q"), as_array(k, name="k"), as_array(v, name="v")
+    added, sums, target = (
+        None if array is None else as_array(array, name=name)
+        for name, array in (("bias", bias), ("lse", lse), ("out", out))
+    )
+    factor = None if scale is None else as_number(scale, name="scale")
+    plan = _plan(
+        geometry_of(query),
+        geometry_of(key),
+        geometry_of(value),
+        optional_geometry(added),
+        optional_geometry(sums),
+        optional_geometry(target),
+        bool(causal),
+        factor is None or factor > 0,
+        input_precision,
+    )
+    result = new_array(plan.result) if target is None else target
+    if sums is None:  # never written, but of the dtype that every launch has
+        sums = stand_in(query, float32)
+    arrays = [query, key, value, query if added is None else added, result, sums]
+    scale = plan.scale if factor is None else factor
+    for launch in plan.launches:
+        launch.run(arrays, (scale,))
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The launches of an attention, the geometry of its result, and the scale unless given."""
+
+    launches: tuple[PlannedLaunch, ...]
+    result: Geometry
+    scale: float
+
+
+@planned
+def _plan(
+    q: Geometry,
+    k: Geometry,
+    v: Geometry,
+    bias: Geometry | None,
+    lse: Geometry | None,
+    out: Geometry | None,
+    causal: bool,
+    is_scale_positive: bool,
+    input_precision: str,
+) -> _Plan:
+    """Check an attention and plan its launches."""
+    arrays = {"q": q, "k": k, "v": v} | ({} if bias is None else {"bias": bias})
+    check_one_dtype(arrays)
+    if q.dtype not in (float32, float16, bfloat16):
+        msg = f"q has dtype {q.dtype}; attention takes f32, f16 and bf16"
+        raise ArgumentError(msg)
+    *batch, heads, queries, dim = _check_shapes(q.shape, k.shape, v.shape)
+    keys = k.shape[-2]
+    widest = max(ATTENTION_32 if q.dtype == float32 else ATTENTION_16)
     if dim > widest:
-        msg = f"heads have {dim} elements; attention of {dtype_of(query)} takes up to {widest}"
+        msg = f"heads have {dim} elements; attention of {q.dtype} takes up to {widest}"
         raise ArgumentError(msg)
     if heads > GRID_HEIGHT:
         msg = f"q has {heads} heads; attention takes up to {GRID_HEIGHT}"
         raise ArgumentError(msg)
-    result = output(out, query.shape, query)
-    sums = None if lse is None else output(lse, query.shape[:-1], query, float32, name="lse")
-    if sums is not None and strides_of(sums)[-1] != 1 and queries > 1:
-        msg = f"the last axis of lse must be contiguous, got strides {strides_of(sums)}"
-        raise ArgumentError(msg)
-    walks = [_walk(array, 2) for array in (query, key, value)]
-    walks.append(_walk_bias(arrays.get("bias"), query, (*query.shape[:-1], keys)))
-    walks.append(_walk(result, 2))
-    if sums is None:  # never written, but of the dtype that every launch has
-        walks.append(Operand(output(None, (1,), query, float32), (0,) * (len(batch) + 2)))
-    else:
-        walks.append(_walk(sums, 1))
-    numbers = (queries, keys, dim, heads // max(key.shape[-3], 1) if len(key.shape) > 2 else 1)
-    options = (
-        1 / math.sqrt(max(dim, 1)) if scale is None else as_number(scale, name="scale"),
-        int(bool(causal)),
-        int(bias is not None),
-        int(sums is not None),
+    result = result_geometry(out, q.shape, q.dtype, q)
+    if lse is not None:
+        result_geometry(lse, q.shape[:-1], float32, q, name="lse")
+        if lse.strides[-1] != 1 and queries > 1:
+            msg = f"the last axis of lse must be contiguous, got strides {lse.strides}"
+            raise ArgumentError(msg)
+    shared_heads = k.shape[-3] if len(k.shape) > 2 else 1
+    problem = Attention(
+        batch=tuple(batch),
+        sizes=(queries, keys, dim),
+        heads=heads,
+        shared_heads=shared_heads,
+        q=_walk(Q, q, 2),
+        k=_walk(K, k, 2),
+        v=_walk(V, v, 2),
+        bias=None if bias is None else _walk_bias(bias, (*q.shape[:-1], keys)),
+        out=_walk(OUT, result, 2),
+        lse=None if lse is None else _walk(LSE, lse, 1),
+        causal=causal,
+        is_scale_positive=is_scale_positive,
+        precision=precision_of(q.dtype, input_precision),
     )
-    if not math.prod(query.shape[:-1] if sums is not None else query.shape):
-        return result
-    on_batch = tuple(Operand(walk.array, walk.strides[: len(batch)]) for walk in walks)
-    for pointers, space in batched(tuple(batch), on_batch, rank=1):
-        strides = [
-            stride
-            for walk, outer in zip(walks, space.strides, strict=True)
-            for stride in (*outer, *walk.strides[len(batch) :])
-        ]
-        integers = (*numbers, *strides[:-1])  # rows of the sums lie next to each other
-        configuration = attention_configuration(
-            dim, dtype_of(query), fast=is_fast(kernel, pointers, integers)
-        )
-        kernel[(-(-queries // configuration.block_m), heads, space.sizes[0])](
-            *pointers,
-            *integers,
-            *options,
-            PRECISION=precision_of(dtype_of(query), input_precision),
-            BLOCK_M=configuration.block_m,
-            BLOCK_N=configuration.block_n,
-            BLOCK_D=configuration.block_k,
-            num_warps=configuration.num_warps,
-            num_stages=configuration.num_stages,
-        )
-    return result
+    nothing = is_empty(q.shape[:-1] if lse is not None else q.shape)
+    todo: Iterator[PlannedLaunch] = iter(()) if nothing else launches(problem)
+    return _Plan(tuple(todo), result, 1 / math.sqrt(max(dim, 1)))
 
 
 def _check_shapes(q: Shape, k: Shape, v: Shape) -> Shape:
@@ -129,17 +164,15 @@ def _check_shapes(q: Shape, k: Shape, v: Shape) -> Shape:
     return q if len(q) > 2 else (1, *q)
 
 
-def _walk(array: Array, inner: int) -> Operand:
+def _walk(number: int, array: Geometry, inner: int) -> Heads:
     """Walk an array over its own shape: `inner` axes after the heads, which may be missing."""
-    strides = broadcast_strides(array.shape, strides_of(array), array.shape)
-    return Operand(array, strides if len(strides) > inner else (0, *strides))
+    strides = broadcast_strides(array.shape, array.strides, array.shape)
+    return Heads(number, array, strides if len(strides) > inner else (0, *strides))
 
 
-def _walk_bias(bias: Array | None, query: Array, scores: Shape) -> Operand:
-    if bias is None:
-        return Operand(query, (0,) * (max(len(scores), 3) - 1) + (1,))
+def _walk_bias(bias: Geometry, scores: Shape) -> Heads:
     if broadcast_shape(bias.shape, scores) != scores:
         msg = f"bias has shape {bias.shape}, which does not broadcast to {scores}"
         raise ArgumentError(msg)
-    strides = broadcast_strides(bias.shape, strides_of(bias), scores)
-    return Operand(bias, strides if len(strides) > 2 else (0, *strides))
+    strides = broadcast_strides(bias.shape, bias.strides, scores)
+    return Heads(BIAS, bias, strides if len(strides) > 2 else (0, *strides))

@@ -13,7 +13,7 @@ from tilewright.abi.numpy_types import to_numpy
 from tilewright.errors import ArgumentError
 from tilewright.runtime.launcher import CODES
 from tilewright.runtime.memory import DeviceArray, empty, zeros
-from tilewright.tensor.arrays import Array, strides_of
+from tilewright.tensor.arrays import Array, address_of, dtype_of, strides_of
 from tilewright.tensor.strides import Shape, Strides
 
 Axes = int | Sequence[int] | None
@@ -78,6 +78,30 @@ def as_bits(array: Array, dtype: DType) -> Array:
         alias.shape, alias.strides = array.shape, array.strides
         return alias
     return array.view(to_numpy(dtype))
+
+
+def overlaps(left: Array, right: Array) -> bool:
+    """Return whether the memory that two arrays span has a common part."""
+    if isinstance(left, DeviceArray) and isinstance(right, DeviceArray):
+        ends = (array.address + array.size_bytes for array in (left, right))
+        return max(left.address, right.address) < min(ends)
+    return np.may_share_memory(cast("Any", left), cast("Any", right))
+
+
+def is_same_place(left: Array, right: Array) -> bool:
+    """Return whether two arrays have every element of one index at one address."""
+    return (
+        address_of(left) == address_of(right)
+        and strides_of(left) == strides_of(right)
+        and dtype_of(left).size_bytes == dtype_of(right).size_bytes
+    )
+
+
+def apart(result: Array, *inputs: Array) -> Array:
+    """Return the result, or a new array like it if it lies where an input does."""
+    if any(overlaps(result, array) for array in inputs):
+        return new_array(result.shape, dtype_of(result), result)
+    return result
 
 
 def new_array(shape: Shape, dtype: DType, like: Array, *, zeroed: bool = False) -> Array:

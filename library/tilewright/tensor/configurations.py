@@ -133,6 +133,15 @@ SCAN_OUTER = Configuration(64, 32, 4)
 # Sorts: rows and keys of a tile; runs of the second are merged by tiles of the same width.
 SORT_NARROW = Configuration(4, 128, 4)
 SORT_WIDE = Configuration(1, 512, 4)
+# Look-ups of single elements, and of rows; additions to rows in a fixed order and in any.
+GATHER = Configuration(4, 128, 4)
+TAKE = Configuration(4, 256, 4)
+# Elements of a tile that sums runs of equal destinations, and tiles of a program that joins them.
+RUN_ELEMENTS = 512
+SPAN_TILES = 128
+# Elements of a tile that counts; bins that shared memory counts, with more warps.
+COUNT_FEW, COUNT_MANY = Configuration(1, 2048, 8), Configuration(1, 1024, 4)
+FEW_BINS = 1024
 # Elements of a program that only moves them.
 MOVED_ELEMENTS = 1024
 # Philox counters of a program that fills an array.
@@ -245,6 +254,21 @@ def attention_configuration(dim: int, dtype: DType, *, fast: bool) -> DotConfigu
     """Return the configuration for heads of that extent, which the table must reach."""
     table = ATTENTION_32 if dtype == float32 else ATTENTION_16 if fast else ATTENTION_16_GENERAL
     return next(table[padded] for padded in table if dim <= padded)
+
+
+# By blocks, where the GPU copies them by itself: two warpgroups of 64 queries each.
+ATTENTION_BLOCKS: dict[int, DotConfiguration] = {
+    16: DotConfiguration(128, 128, 16, 8, 2),
+    32: DotConfiguration(128, 128, 32, 8, 2),
+    64: DotConfiguration(128, 128, 64, 8, 2),
+    128: DotConfiguration(128, 128, 128, 8, 2),
+    256: DotConfiguration(128, 64, 256, 8, 2),
+}
+
+
+def attention_blocks_configuration(dim: int) -> DotConfiguration:
+    """Return the configuration by blocks for heads of that extent, which the table must reach."""
+    return next(tiles for padded, tiles in ATTENTION_BLOCKS.items() if dim <= padded)
 
 
 # Convolutions: pixels, filters, channels of one step.

@@ -105,9 +105,12 @@ class Pointer:
 
 
 class PlannedLaunch:
-    """One launch of a plan: everything but the arrays and the scalars of a call."""
+    """One launch of a plan: everything but the arrays and the scalars of a call.
 
-    __slots__ = ("kernel", "operands", "options", "pointers", "start", "tail")
+    Behind the scalars of a call come the `flags`.
+    """
+
+    __slots__ = ("flags", "kernel", "operands", "options", "pointers", "start", "tail")
 
     def __init__(
         self,
@@ -116,6 +119,8 @@ class PlannedLaunch:
         pointers: tuple[Pointer, ...],
         tail: tuple[Any, ...],
         options: dict[str, Any],
+        *,
+        flags: tuple[int, ...] = (),
     ) -> None:
         self.kernel = kernel
         self.start: Callable[..., None] = kernel[grid]
@@ -124,14 +129,15 @@ class PlannedLaunch:
         self.operands = None if any(p.offset for p in pointers) else [p.operand for p in pointers]
         self.tail = tail
         self.options = options
+        self.flags = flags
 
     def run(self, arrays: Sequence[Array], scalars: tuple[Any, ...] = ()) -> None:
-        """Launch over the operands; `scalars` follow what was planned."""
+        """Launch over the operands, with the scalars of this call."""
         if self.operands is not None:
             walked = [arrays[operand] for operand in self.operands]
         else:
             walked = [pointer.into(arrays) for pointer in self.pointers]
-        self.start(*walked, *self.tail, *scalars, **self.options)
+        self.start(*walked, *self.tail, *scalars, *self.flags, **self.options)
 
 
 def is_empty(shape: Shape) -> bool:

@@ -26,7 +26,15 @@ from tilewright.tensor.arrays import (
     pieces,
     strides_of,
 )
-from tilewright.tensor.axes import as_bits, one_axis, transposed, viewed
+from tilewright.tensor.axes import (
+    as_bits,
+    is_same_place,
+    new_array,
+    one_axis,
+    overlaps,
+    transposed,
+    viewed,
+)
 from tilewright.tensor.configurations import TRANSPOSE, elementwise_configuration
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 
@@ -82,6 +90,10 @@ def is_row_major(array: Array) -> bool:
 def copy_elements(source: Array, target: Array) -> None:
     """Write every element of `source` to its place in `target`, which has its shape and dtype."""
     bits = BITS[dtype_of(source).size_bytes]
+    if overlaps(source, target) and not is_same_place(source, target):
+        apart_from_target = new_array(source.shape, dtype_of(source), source)
+        copy_elements(source, apart_from_target)
+        source = apart_from_target
     arrays = as_bits(source, bits), as_bits(target, bits)
     walks = [
         (extent, from_stride, to_stride)

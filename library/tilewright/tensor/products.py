@@ -47,6 +47,12 @@ def copies_blocks(device: int | None) -> bool:
     return device is not None and device_of(device).facts.capability == _HOPPER
 
 
+@cache
+def processors(device: int | None) -> int:
+    """Return how many multiprocessors a device has."""
+    return device_of(device or 0).multiprocessors
+
+
 def launch_options(configuration: DotConfiguration) -> dict[str, Any]:
     """Return the constexprs and options of a launch that tiles along M, N and K."""
     return {

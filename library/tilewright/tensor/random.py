@@ -27,7 +27,7 @@ from tilewright.errors import ArgumentError, ArgumentValueError
 from tilewright.kernels import random as kernels
 from tilewright.runtime.memory import empty
 from tilewright.tensor.arrays import Array, are_aligned, as_array, as_number, dtype_of, output
-from tilewright.tensor.axes import new_array
+from tilewright.tensor.axes import is_same_place, new_array, overlaps
 from tilewright.tensor.configurations import RANDOM_COUNTERS
 from tilewright.tensor.movement import contiguous, copy_elements, is_row_major
 
@@ -122,7 +122,9 @@ def dropout(x: object, p: float, *, seed: int, offset: int = 0, out: object | No
     if not count:
         return result
     source = contiguous(array)
-    target = result if is_row_major(result) else new_array(array.shape, dtype_of(array), array)
+    target = result
+    if not is_row_major(result) or (overlaps(result, array) and not is_same_place(result, array)):
+        target = new_array(array.shape, dtype_of(array), array)
     drops_all = probability == 1
     threshold = min(round(probability * _WORD), _WORD - 1)
     scale = 0.0 if drops_all else 1 / (1 - probability)

@@ -34,7 +34,7 @@ from tilewright.tensor.arrays import (
     output,
     strides_of,
 )
-from tilewright.tensor.axes import Axes, new_array, several_axes, transposed, viewed
+from tilewright.tensor.axes import Axes, new_array, overlaps, several_axes, transposed, viewed
 from tilewright.tensor.configurations import MOST_PARTS, reduce_configuration
 from tilewright.tensor.movement import contiguous, copy_elements
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapse, pad
@@ -193,6 +193,12 @@ def _reduce(
     )
     result = output(out, shape, array, dtype)
     if not prod(shape):
+        return result
+    if out is not None and overlaps(result, array):
+        copy_elements(
+            _reduce(array, axis, operation, dtype, flag=flag, correction=correction,
+                    keepdim=keepdim, out=None), result,
+        )  # fmt: skip
         return result
     count = prod(array.shape[each] for each in axes)
     if axes == (len(array.shape) - 1,) and operation in ("sum", "max") and not flag:

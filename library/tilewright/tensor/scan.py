@@ -16,7 +16,14 @@ from tilewright.tensor.arrays import (
     output,
     strides_of,
 )
-from tilewright.tensor.axes import at_least_one_axis, new_array, one_axis, transposed
+from tilewright.tensor.axes import (
+    at_least_one_axis,
+    is_same_place,
+    new_array,
+    one_axis,
+    overlaps,
+    transposed,
+)
 from tilewright.tensor.configurations import (
     MOST_PARTS,
     SCAN_INNER,
@@ -56,6 +63,9 @@ def _scan(x: object, axis: int, operation: str, out: object | None) -> Array:
     wide = dtype if dtype.is_float else uint64 if dtype.kind == "uint" else int64
     result = output(out, array.shape, array, wide)
     if not prod(array.shape):
+        return result
+    if out is not None and overlaps(result, array) and not is_same_place(result, array):
+        copy_elements(_scan(array, axis, operation, None), result)
         return result
     place = one_axis(axis, len(array.shape))
     source, target = at_least_one_axis(array), at_least_one_axis(result)

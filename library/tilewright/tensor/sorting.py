@@ -89,7 +89,7 @@ def _first(x: object, axis: int, count: int | None, *, descending: bool) -> tupl
     shape = (*source.shape[:-1], wanted)
     values, indices = (new_array(shape, dtype, array) for dtype in (dtype_of(array), int64))
     if prod(shape):
-        pairs = _prepared(source, descending=descending)
+        pairs = prepared(source, descending=descending)
         pairs = _selected(pairs, wanted) if 2 * wanted <= SORT_WIDE.block_n else sorted_pairs(pairs)
         _finish(pairs, values, indices, wanted, descending=descending)
     if not given.shape:
@@ -100,7 +100,7 @@ def _first(x: object, axis: int, count: int | None, *, descending: bool) -> tupl
     return copy(transposed(values, order)), copy(transposed(indices, order))
 
 
-def _prepared(source: Array, *, descending: bool) -> Pairs:
+def prepared(source: Array, *, descending: bool) -> Pairs:
     """Make keys of the last axis."""
     length = source.shape[-1]
     space = collapsed(source.shape[:-1], (strides_of(source)[:-1],), rank=2, keep_last=False)

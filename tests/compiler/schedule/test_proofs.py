@@ -25,11 +25,12 @@ from tilewright.abi.dtypes import (
     float8e5,
     float16,
     float32,
+    float64,
     int8,
     uint8,
 )
 from tilewright.abi.numpy_types import to_numpy
-from tilewright.tensor import configurations, elementwise, rows
+from tilewright.tensor import configurations, elementwise, row_gradients, rows
 from tilewright.tensor.attention import attention
 from tilewright.tensor.configurations import DotConfiguration
 from tilewright.tensor.convolution import convolution
@@ -175,6 +176,8 @@ def _convolution_cases() -> list[Case]:
     ]
 
 
+_FLOATS = (float16, bfloat16, float32, float64)
+
 _ROW_OPERATIONS: dict[str, Callable[[Array], object]] = {
     "softmax": rows.softmax,
     "layer_norm": lambda x: rows.layer_norm(
@@ -184,8 +187,18 @@ _ROW_OPERATIONS: dict[str, Callable[[Array], object]] = {
     "max": rows.max,
     "exp": elementwise.exp,
     "gelu": elementwise.gelu,
+    "gelu_backward": lambda x: elementwise.gelu_backward(x, x),
     "add": lambda x: elementwise.add(x, x[:1]),
     "mul": lambda x: elementwise.mul(x, x[:, ::-1] if x.ndim > 1 else x),
+}
+
+
+# All norms take one kernel, in which this one has the most to do.
+_ROW_GRADIENTS: dict[str, Callable[[Array], object]] = {
+    "softmax_backward": lambda y: row_gradients.softmax_backward(y, y),
+    "layer_norm_backward": lambda x: row_gradients.layer_norm_backward(
+        x, x, weight=operand(x.shape[-1:], _dtype(x)), has_bias=True
+    ),
 }
 
 
@@ -194,7 +207,7 @@ def _on_rows(call: Callable[[Array], object], dtype: DType, width: int, pad: int
 
 
 def _dtype(x: Array) -> DType:
-    return {np.dtype(np.float32): float32, np.dtype(np.float16): float16}.get(x.dtype, bfloat16)
+    return next(dtype for dtype in _FLOATS if to_numpy(dtype) == x.dtype)
 
 
 def _row_cases() -> list[Case]:
@@ -215,7 +228,39 @@ def _row_cases() -> list[Case]:
     return cases
 
 
-CASES = [*_matmul_cases(), *_attention_cases(), *_convolution_cases(), *_row_cases()]
+def _wide_row_cases() -> list[Case]:
+    operations = {name: _ROW_OPERATIONS[name] for name in ("softmax", "layer_norm")}
+    return [
+        Case(f"{name}-f64-{form}", partial(_on_rows, call, float64, size, pad), form == "general")
+        for name, call in (operations | _ROW_GRADIENTS).items()
+        for form, pad, size in (("fast", 0, 64), ("general", 1, 1030))
+    ]
+
+
+def _gradient_cases() -> list[Case]:
+    held = [tiles.block_n for tiles in configurations.NORM_BACKWARD]
+    forms = [(f"{width}", 0, width) for width in held]
+    forms += [("walked", 3, 1053), ("walked-general", 1, 1053)]
+    return [
+        Case(
+            f"{name}-{dtype}-{form}",
+            partial(_on_rows, call, dtype, size, pad),
+            dtype == bfloat16 and form in ("512", "4096", "walked-general"),
+        )
+        for name, call in _ROW_GRADIENTS.items()
+        for dtype in (float32, float16, bfloat16)
+        for form, pad, size in forms
+    ]
+
+
+CASES = [
+    *_matmul_cases(),
+    *_attention_cases(),
+    *_convolution_cases(),
+    *_row_cases(),
+    *_wide_row_cases(),
+    *_gradient_cases(),
+]
 
 
 @pytest.fixture

@@ -6,19 +6,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import tilewright.language as tl
-from helpers.hopper_launch import run_on_hopper
+from helpers.block_runs import HOPPER, WAYS, block_run
 from helpers.sides import HostArray, poisoned, random
 from tilewright.abi.dtypes import DType, bfloat16, float8e4nv, float8e5, float16, float32
 from tilewright.abi.numpy_types import to_numpy
-from tilewright.abi.signature import KernelSignature
-from tilewright.abi.target import Target
 from tilewright.kernels import matmul as kernels
 from tilewright.language.kernel import Kernel
 from tilewright.runtime import jit
@@ -31,18 +29,12 @@ from tilewright.tensor.geometry import Geometry
 from tilewright.tensor.launches import PlannedLaunch, forget_plans
 from tilewright.tensor.matmul import matmul
 from tilewright_compiler.driver import compile_kernel
-from tilewright_compiler.frontend.lower import lower_kernel
-from tilewright_compiler.interpret import scheduled, tile
 from tilewright_compiler.interpret.numerics import rounded_to_even_tf32
-from tilewright_compiler.pipeline import schedule_signature
-from tilewright_compiler.snapshots import Snapshots
 from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
 ROOT = Path(__file__).parents[3]
-HOPPER = Target(9, 0, "a")
 F16 = np.dtype(np.float16)
 TILES = DotConfiguration(64, 32, 32, 4, 3)
-BY_BLOCKS = ("matmul_blocks", "matmul_rows", "matmul_parts")
 
 
 def choose(
@@ -65,33 +57,11 @@ def choose(
     forget_plans()
 
 
-@pytest.fixture(params=["tile", "common", "own", "ptx"])
+@pytest.fixture(params=WAYS)
 def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Let products on the host go by blocks: on tile IR, under either schedule, or as PTX."""
     names: list[str] = []
-
-    def run(
-        kernel: Kernel,
-        signature: KernelSignature,
-        *,
-        grid: tuple[int, int, int],
-        arguments: dict[str, Any],
-        stepwise: bool,
-    ) -> None:
-        assert not stepwise
-        names.append(kernel.name)
-        has_own = request.param in ("own", "ptx") and kernel.name in BY_BLOCKS
-        target = HOPPER if has_own else None
-        module = schedule_signature(kernel, signature, snapshots=Snapshots(), target=target)
-        assert ("producer_warps" in module.attributes) == has_own
-        if request.param == "tile":
-            tile.run(lower_kernel(kernel, signature), grid=grid, arguments=arguments)
-        elif request.param == "ptx" and has_own:
-            run_on_hopper(module, arguments, grid=grid, ctas=2)
-        else:
-            scheduled.run(module, grid=grid, arguments=arguments)
-
-    monkeypatch.setattr(jit, "interpret_kernel", run)
+    monkeypatch.setattr(jit, "interpret_kernel", block_run(request.param, names))
     monkeypatch.setattr(matmul_launches, "copies_blocks", lambda _device: True)
     choose(monkeypatch, TILES)
     yield names

@@ -40,7 +40,9 @@ print(out.version, graph.stream.handle)
         ["record", f"stream={own}"],
         ["wait", "stream=0"],
     ]
-    assert order[:15] == replayed * 3
+    # A recording that ends comes after the legacy stream, whose list its arrays may come from.
+    assert order[:2] == replayed[:2]
+    assert order[2:17] == replayed * 3
 
 
 def test_a_replay_is_ordered_with_the_stream_asked_for_and_those_of_its_arrays(run: Run) -> None:
@@ -68,7 +70,7 @@ print(own.handle)
 
     # The arrays belong to the legacy stream and to 112.
     expected = [*ordered(0, 112), *ordered(48, 0, 112)]
-    assert calls[: len(expected)] == expected
+    assert calls[2 : 2 + len(expected)] == expected  # the first two end the recording
 
 
 def test_the_graph_keeps_what_its_launches_use(run: Run) -> None:
@@ -302,9 +304,9 @@ print(after.live_bytes - before.live_bytes, after.driver_allocations - before.dr
     )
     live, driver = map(int, done.output.split())
     assert live == 0
-    # A graph's stream goes with it, and its memory to the legacy stream: the next graph, of another
-    # stream, asks the driver.
-    assert driver <= 200
+    # A graph's stream goes with it, and its memory to the legacy stream, where the next one finds
+    # it.
+    assert driver == 0
     assert len(done.lines("cuGraphExecDestroy")) == 201
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tilewright.abi.dtypes import DType, bfloat16, float8e5, float16, float32
 from tilewright.abi.signature import Pointer
+from tilewright.kernels.attention import attention_blocks
 from tilewright.kernels.matmul import matmul_blocks, matmul_parts, matmul_rows
 from tilewright.tensor.block_configurations import (
     BLOCK_FORMS,
@@ -24,6 +25,7 @@ from tilewright.tensor.configurations import (
     ATTENTION_16,
     ATTENTION_16_GENERAL,
     ATTENTION_32,
+    ATTENTION_BLOCKS,
     CONVOLUTION_16,
     CONVOLUTION_32,
     CONVOLUTION_GENERAL,
@@ -252,10 +254,13 @@ def test_attention_is_declared_as_it_is_chosen() -> None:
     declared_tiles: dict[Any, set[DotConfiguration]] = defaultdict(set)
     for entry in products("attention"):
         (dtype,) = dtypes_of(entry, "q")
-        key = (dtype, precision_of(entry), entry.signature.specialization)
-        declared_tiles[key].add(tiles_of(entry))
+        is_own = entry.kernel is attention_blocks
+        form = "blocks" if is_own else entry.signature.specialization
+        precision = "ieee" if is_own else precision_of(entry)
+        declared_tiles[dtype, precision, form].add(tiles_of(entry))
     assert declared_tiles == {
         **{(t, "ieee", "fast"): set(ATTENTION_16.values()) for t in (float16, bfloat16)},
+        **{(t, "ieee", "blocks"): set(ATTENTION_BLOCKS.values()) for t in (float16, bfloat16)},
         **{(t, "ieee", "general"): set(ATTENTION_16_GENERAL.values()) for t in (float16, bfloat16)},
         **{
             (float32, precision, form): set(ATTENTION_32.values())

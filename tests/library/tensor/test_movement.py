@@ -118,3 +118,10 @@ def test_offsets_past_two_to_the_31() -> None:
     movement.copy(from_numpy(tail), out=x[-70:])
     movement.transpose(x, out=out)
     assert np.array_equal(movement.copy(out[:, -70:]).numpy(), tail.T)
+
+
+def test_an_array_is_transposed_in_its_own_memory() -> None:
+    x = numbers((40, 40), np.float32)
+    expected = x.T.copy()
+    movement.copy(x.T, out=x)
+    assert np.array_equal(x, expected)

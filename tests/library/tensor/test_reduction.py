@@ -249,6 +249,13 @@ def test_results_go_where_out_lies() -> None:
     assert (whole == 7).sum() == whole.size - 20
 
 
+def test_a_result_may_lie_in_its_input() -> None:
+    x = random((300, 300), DTYPES["f32"])
+    expected = x.astype(np.float64).sum(0)
+    reduction.sum(x, 0, out=x[0])
+    np.testing.assert_allclose(x[0], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_scalar_has_an_axis() -> None:
     x = np.asarray(np.float32(3))
     for axis in (None, 0, -1):

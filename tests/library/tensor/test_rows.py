@@ -249,9 +249,7 @@ def test_rows_past_two_to_the_31() -> None:
     close(x[-3:].numpy(), expected, roundings=200, dtype="f16", scale=1.0)
 
 
-@pytest.mark.parametrize(
-    "operation", [rows.softmax, rows.layer_norm, rows.rms_norm, rows.l2_norm]
-)
+@pytest.mark.parametrize("operation", [rows.softmax, rows.layer_norm, rows.rms_norm, rows.l2_norm])
 @pytest.mark.parametrize("dtype", [np.int32, np.int8, np.bool_])
 def test_what_is_no_float_is_refused(operation: Any, dtype: type) -> None:
     with pytest.raises(ArgumentError, match="takes f64, f32, f16 and bf16"):

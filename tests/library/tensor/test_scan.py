@@ -107,6 +107,14 @@ def test_nothing_and_a_scalar(shape: tuple[int, ...]) -> None:
     assert np.array_equal(scan.cumprod(x, -1), x)
 
 
+def test_in_place_and_across_itself() -> None:
+    x = random((200, 200), DTYPES["f32"])
+    expected = x.astype(np.float64).cumsum(0).cumsum(0)
+    scan.cumsum(x, 0, out=x)
+    scan.cumsum(x, 0, out=x.T)
+    np.testing.assert_allclose(x.T, expected, rtol=1e-3, atol=1e-2)
+
+
 def test_an_axis_that_is_not_there_is_refused() -> None:
     with pytest.raises(ArgumentError, match="axis is 2, of an array with 2 axes"):
         scan.cumsum(np.zeros((2, 2)), 2)

@@ -1,0 +1,185 @@
+"""The launches of an attention: how heads are walked, which kernel and tile serve them, in which
+order they are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.abi.dtypes import float32
+from tilewright.abi.signature import DIVISOR
+from tilewright.kernels.attention import attention, attention_blocks
+from tilewright.tensor.arrays import fits_fast
+from tilewright.tensor.configurations import (
+    DotConfiguration,
+    attention_blocks_configuration,
+    attention_configuration,
+)
+from tilewright.tensor.geometry import Geometry
+from tilewright.tensor.head_order import side_by_side
+from tilewright.tensor.launches import Piece, PlannedLaunch, Pointer, batch_pieces
+from tilewright.tensor.products import copies_blocks, processors
+from tilewright.tensor.strides import Shape, Strides
+
+_MOST_PROGRAMS = 2**31 - 1
+
+# The operands by number, as the kernels take them.
+Q, K, V, BIAS, OUT, LSE = range(6)
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The operand of that number, an array of `array`, over the batch, heads and what is inside."""
+
+    operand: int
+    array: Geometry
+    strides: Strides
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """One attention; `sizes` are the queries, keys and elements of a head."""
+
+    batch: Shape
+    sizes: tuple[int, int, int]
+    heads: int
+    shared_heads: int
+    q: Heads
+    k: Heads
+    v: Heads
+    bias: Heads | None
+    out: Heads
+    lse: Heads | None
+    causal: bool
+    is_scale_positive: bool
+    precision: str
+
+
+def launches(problem: Attention) -> Iterator[PlannedLaunch]:
+    """Plan a launch for each piece of the batch; each takes the scale."""
+    rank = len(problem.batch)
+    nothing = (0,) * (rank + 1)
+    # What is absent is never touched: a bias stands where q does, sums stand behind it.
+    bias = problem.bias or Heads(BIAS, problem.q.array, (*nothing, 0, 1))
+    lse = problem.lse or Heads(LSE, problem.q.array, (*nothing, 1))
+    walks = (problem.q, problem.k, problem.v, bias, problem.out, lse)
+    outer = tuple(walk.strides[:rank] for walk in walks)
+    for piece in batch_pieces(problem.batch, outer, rank=1):
+        is_aligned = all(
+            walk.array.is_aligned and offset * walk.array.dtype.size_bytes % DIVISOR == 0
+            for walk, offset in zip(walks, piece.offsets, strict=True)
+        )
+        own = _by_blocks(problem, walks, piece) if is_aligned else None
+        yield own or _by_elements(problem, walks, piece, is_aligned=is_aligned)
+
+
+def _by_elements(
+    problem: Attention, walks: tuple[Heads, ...], piece: Piece, *, is_aligned: bool
+) -> PlannedLaunch:
+    queries, keys, dim = problem.sizes
+    rank = len(problem.batch)
+    strides = [
+        stride
+        for walk, outer in zip(walks, piece.space.strides, strict=True)
+        for stride in (*outer, *walk.strides[rank:])
+    ]
+    group = problem.heads // max(problem.shared_heads, 1)
+    # Rows of the sums lie next to each other.
+    integers = (queries, keys, dim, group, *strides[:-1])
+    tiles = attention_configuration(
+        dim,
+        problem.q.array.dtype,
+        fast=is_aligned and fits_fast(attention, len(walks), integers),
+    )
+    flags = (int(problem.causal), int(problem.bias is not None), int(problem.lse is not None))
+    grid = (-(-queries // tiles.block_m), problem.heads, piece.space.sizes[0])
+    options = {"PRECISION": problem.precision, **_options(tiles)}
+    pointers = _pointers(problem, walks, piece)
+    return PlannedLaunch(attention, grid, pointers, integers, options, flags=flags)
+
+
+def _by_blocks(problem: Attention, walks: tuple[Heads, ...], piece: Piece) -> PlannedLaunch | None:
+    """Plan the form that copies blocks; None where it does not serve."""
+    queries, keys, dim = problem.sizes
+    q = problem.q.array
+    tiles = attention_blocks_configuration(dim)
+    serves = (
+        copies_blocks(q.device)
+        and q.dtype != float32
+        and problem.bias is None
+        and problem.is_scale_positive
+        and min(queries, keys, dim) > 0
+    )
+    if not serves:
+        return None
+    rank = len(problem.batch)
+    taken = (Q, K, V, OUT)
+    inner = [walks[operand].strides[-1] for operand in taken]
+    strides = [
+        stride
+        for operand in taken
+        for stride in (*piece.space.strides[operand], *walks[operand].strides[rank:-1])
+    ]
+    (batches,) = piece.space.sizes
+    band = side_by_side(
+        problem.sizes,
+        heads=problem.heads * batches,
+        head_bytes=2 * keys * dim * q.dtype.size_bytes,
+        tile=(tiles.block_m, tiles.block_n),
+        processors=processors(q.device),
+        causal=problem.causal,
+    )
+    group = problem.heads // problem.shared_heads
+    sizes = (queries, keys, dim, group, batches, problem.heads, problem.shared_heads, band)
+    sums = (*piece.space.strides[LSE], walks[LSE].strides[rank])
+    integers = (*sizes, *strides, *sums)
+    is_unit = all(stride == 1 for stride in inner) or dim == 1
+    if not is_unit or not fits_fast(attention_blocks, len(taken) + 1, integers):
+        return None
+    programs = -(-queries // tiles.block_m) * problem.heads * batches
+    if programs > _MOST_PROGRAMS:
+        return None
+    pointers = _pointers(problem, walks, piece)
+    flags = (int(problem.causal), int(problem.lse is not None))
+    return PlannedLaunch(
+        attention_blocks,
+        (programs, 1, 1),
+        tuple(pointers[operand] for operand in (*taken, LSE)),
+        integers,
+        _options(tiles),
+        flags=flags,
+    )
+
+
+def _pointers(problem: Attention, walks: tuple[Heads, ...], piece: Piece) -> tuple[Pointer, ...]:
+    queries, keys, dim = problem.sizes
+    rank = len(problem.batch)
+    inner: dict[int, Shape] = {
+        Q: (problem.heads, queries, dim),
+        K: (problem.shared_heads, keys, dim),
+        V: (problem.shared_heads, keys, dim),
+        BIAS: (problem.heads, queries, keys),
+        OUT: (problem.heads, queries, dim),
+        LSE: (problem.heads, queries),
+    }
+    return tuple(
+        Pointer(
+            walk.operand,
+            piece.offsets[number],
+            (*piece.space.sizes, *inner[number]),
+            (*piece.space.strides[number], *walk.strides[rank:]),
+        )
+        for number, walk in enumerate(walks)
+    )
+
+
+def _options(tiles: DotConfiguration) -> dict[str, Any]:
+    return {
+        "BLOCK_M": tiles.block_m,
+        "BLOCK_N": tiles.block_n,
+        "BLOCK_D": tiles.block_k,
+        "num_warps": tiles.num_warps,
+        "num_stages": tiles.num_stages,
+    }

@@ -1,0 +1,50 @@
+"""Launches on NumPy arrays run in each of the ways that kernels by blocks have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from helpers.hopper_launch import run_on_hopper
+from tilewright.abi.signature import KernelSignature
+from tilewright.abi.target import Target
+from tilewright.kernels import movement
+from tilewright.language.kernel import Kernel
+from tilewright_compiler.frontend.lower import lower_kernel
+from tilewright_compiler.interpret import scheduled, tile
+from tilewright_compiler.pipeline import schedule_signature
+from tilewright_compiler.snapshots import Snapshots
+
+WAYS = ("tile", "common", "own", "ptx")
+HOPPER = Target(9, 0, "a")
+
+
+def block_run(way: str, names: list[str]) -> Callable[..., None]:
+    """Return what stands in for `jit.interpret_kernel`, and notes the names of kernels.
+
+    It runs tile IR, the common schedule, that of Hopper, or Hopper's PTX.
+    """
+
+    def run(
+        kernel: Kernel,
+        signature: KernelSignature,
+        *,
+        grid: tuple[int, int, int],
+        arguments: dict[str, Any],
+        stepwise: bool,
+    ) -> None:
+        assert not stepwise
+        names.append(kernel.name)
+        # Kernels that copy operands of those by blocks have the common schedule alone.
+        has_own = way in ("own", "ptx") and kernel.module != movement.__name__
+        target = HOPPER if has_own else None
+        module = schedule_signature(kernel, signature, snapshots=Snapshots(), target=target)
+        assert ("producer_warps" in module.attributes) == has_own
+        if way == "tile":
+            tile.run(lower_kernel(kernel, signature), grid=grid, arguments=arguments)
+        elif way == "ptx" and has_own:
+            run_on_hopper(module, arguments, grid=grid, ctas=2)
+        else:
+            scheduled.run(module, grid=grid, arguments=arguments)
+
+    return run
