@@ -49,7 +49,7 @@ def test_every_command_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> 
     assert caught.value.code == 0
     text = capsys.readouterr().out
     for command in (
-        *("bundle-kernels", "build-wheel", "check-wheel", "coverage"),
+        *("bundle-kernels", "build-wheel", "check-wheel", "coverage", "sign", "release-check"),
         *("audit", "verify", "show", "why"),
     ):
         assert command in text
