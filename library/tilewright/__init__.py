@@ -30,17 +30,25 @@ if TYPE_CHECKING:
     from tilewright.runtime.preload import preload
     from tilewright.runtime.store import add_bundle
     from tilewright.runtime.stream import Event, Stream, synchronize
+    from tilewright.tensor.addition import index_add, scatter_add
     from tilewright.tensor.attention import attention
     from tilewright.tensor.convolution import convolution
+    from tilewright.tensor.counting import bincount, histogram
     from tilewright.tensor.elementwise import add, exp, gelu, gelu_backward, mul
+    from tilewright.tensor.indexing import gather, take
     from tilewright.tensor.matmul import matmul
+    from tilewright.tensor.movement import contiguous, copy, permute, transpose
+    from tilewright.tensor.random import dropout, rand, randint, randn
+    from tilewright.tensor.reduction import argmax, argmin, max, mean, min, std, sum, var
     from tilewright.tensor.row_gradients import (
         l2_norm_backward,
         layer_norm_backward,
         rms_norm_backward,
         softmax_backward,
     )
-    from tilewright.tensor.rows import l2_norm, layer_norm, max, rms_norm, softmax, sum
+    from tilewright.tensor.rows import l2_norm, layer_norm, rms_norm, softmax
+    from tilewright.tensor.scan import cumprod, cumsum
+    from tilewright.tensor.sorting import argsort, sort, topk
 
 __version__ = "0.1.0"
 
@@ -52,17 +60,29 @@ __all__ = [
     "Stream",
     "add",
     "add_bundle",
+    "argmax",
+    "argmin",
+    "argsort",
     "as_device_array",
     "attention",
+    "bincount",
     "capture",
+    "contiguous",
     "convolution",
+    "copy",
+    "cumprod",
+    "cumsum",
     "device_count",
+    "dropout",
     "empty",
     "errors",
     "exp",
     "from_numpy",
+    "gather",
     "gelu",
     "gelu_backward",
+    "histogram",
+    "index_add",
     "l2_norm",
     "l2_norm_backward",
     "language",
@@ -70,18 +90,31 @@ __all__ = [
     "layer_norm_backward",
     "matmul",
     "max",
+    "mean",
     "memory_statistics",
+    "min",
     "mul",
+    "permute",
     "preload",
+    "rand",
+    "randint",
+    "randn",
     "resolved",
     "rms_norm",
     "rms_norm_backward",
+    "scatter_add",
     "settings",
     "softmax",
     "softmax_backward",
+    "sort",
+    "std",
     "sum",
     "synchronize",
+    "take",
+    "topk",
+    "transpose",
     "trim_memory",
+    "var",
     "zeros",
 ]
 
@@ -93,33 +126,58 @@ _HOMES = {
     "Stream": "tilewright.runtime.stream",
     "add": "tilewright.tensor.elementwise",
     "add_bundle": "tilewright.runtime.store",
+    "argmax": "tilewright.tensor.reduction",
+    "argmin": "tilewright.tensor.reduction",
+    "argsort": "tilewright.tensor.sorting",
     "as_device_array": "tilewright.runtime.memory",
     "attention": "tilewright.tensor.attention",
+    "bincount": "tilewright.tensor.counting",
     "capture": "tilewright.runtime.graph",
+    "contiguous": "tilewright.tensor.movement",
     "convolution": "tilewright.tensor.convolution",
+    "copy": "tilewright.tensor.movement",
+    "cumprod": "tilewright.tensor.scan",
+    "cumsum": "tilewright.tensor.scan",
     "device_count": "tilewright.runtime.device",
+    "dropout": "tilewright.tensor.random",
     "empty": "tilewright.runtime.memory",
     "exp": "tilewright.tensor.elementwise",
     "from_numpy": "tilewright.runtime.memory",
+    "gather": "tilewright.tensor.indexing",
     "gelu": "tilewright.tensor.elementwise",
     "gelu_backward": "tilewright.tensor.elementwise",
+    "histogram": "tilewright.tensor.counting",
+    "index_add": "tilewright.tensor.addition",
     "l2_norm": "tilewright.tensor.rows",
     "l2_norm_backward": "tilewright.tensor.row_gradients",
     "layer_norm": "tilewright.tensor.rows",
     "layer_norm_backward": "tilewright.tensor.row_gradients",
     "matmul": "tilewright.tensor.matmul",
-    "max": "tilewright.tensor.rows",
+    "max": "tilewright.tensor.reduction",
+    "mean": "tilewright.tensor.reduction",
     "memory_statistics": "tilewright.runtime.memory",
+    "min": "tilewright.tensor.reduction",
     "mul": "tilewright.tensor.elementwise",
+    "permute": "tilewright.tensor.movement",
     "preload": "tilewright.runtime.preload",
+    "rand": "tilewright.tensor.random",
+    "randint": "tilewright.tensor.random",
+    "randn": "tilewright.tensor.random",
     "resolved": "tilewright.runtime.launch",
     "rms_norm": "tilewright.tensor.rows",
     "rms_norm_backward": "tilewright.tensor.row_gradients",
+    "scatter_add": "tilewright.tensor.addition",
     "softmax": "tilewright.tensor.rows",
     "softmax_backward": "tilewright.tensor.row_gradients",
-    "sum": "tilewright.tensor.rows",
+    "sort": "tilewright.tensor.sorting",
+    "std": "tilewright.tensor.reduction",
+    "sum": "tilewright.tensor.reduction",
     "synchronize": "tilewright.runtime.stream",
+    "take": "tilewright.tensor.indexing",
+    "topk": "tilewright.tensor.sorting",
+    "transpose": "tilewright.tensor.movement",
     "trim_memory": "tilewright.runtime.memory",
+    "var": "tilewright.tensor.reduction",
     "zeros": "tilewright.runtime.memory",
 }
 

@@ -4,7 +4,8 @@ First as a file (wheel_file.py, wheel_extension.py, sbom.py), then unpacked in a
 that has the run-time dependencies and nothing else, with no PATH and no HOME (inside_wheel.py):
 imported, resolved for every GPU, and launched, on a driver without a GPU and on none. Every check
 runs, so that one run shows all that is wrong. Of a wheel for another processor everything is judged
-but what its launcher does: this machine's stands in for it.
+but what its launcher does: this machine's stands in for it, unless `--python` is an interpreter for
+that processor, in emulation.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python",
         type=Path,
-        help="interpreter of a clean environment with the packages of wheels/locks/run.txt; "
-        "one is made by default",
+        help="interpreter of a clean environment with the packages of wheels/locks/run.txt, or a "
+        "program that runs one in emulation; one is made by default",
     )
     parser.add_argument(
         "--against", type=Path, metavar="WHEEL", help="say how much each part grew since that wheel"
@@ -160,7 +161,8 @@ class _Inside:
     @cached_property
     def launch(self) -> dict[str, Any]:
         """A first launch on a driver that shows one GPU and executes nothing."""
-        driver = _build_driver(self.checkout.fake_driver, self.folder / "driver")
+        driver = self.folder / "driver"
+        _build_driver(self.checkout.fake_driver, driver, machine=self._machine)
         return self._look(
             "launch",
             LD_LIBRARY_PATH=str(driver),
@@ -174,9 +176,16 @@ class _Inside:
         return self._look("launch", CUDA_VISIBLE_DEVICES="-1")
 
     @cached_property
+    def _machine(self) -> str:
+        """The processor of the interpreter."""
+        program = "import platform; print(platform.machine())"
+        return _call([str(self.interpreter), "-I", "-c", program]).strip()
+
+    @cached_property
     def _site(self) -> Path:
         site = self.folder / "site"
-        if self.wheel.name.endswith(f"_{platform.machine()}.whl"):
+        is_foreign = not self.wheel.name.endswith(f"_{self._machine}.whl")
+        if self._machine == platform.machine() and not is_foreign:
             install = [str(self.interpreter), "-m", "pip", "install", "-q", "--no-index"]
             options = ["--no-deps", "--no-compile", "--target", str(site)]
             _call([*install, *options, str(self.wheel)])
@@ -184,7 +193,8 @@ class _Inside:
             # pip would refuse it; of the files only the launcher is for the other processor.
             with zipfile.ZipFile(self.wheel) as archive:
                 archive.extractall(site)
-            _lend_launcher(site)
+            if is_foreign:
+                _lend_launcher(site)
         return site
 
     def _look(self, form: str, *words: str, **environment: str) -> dict[str, Any]:
@@ -207,15 +217,14 @@ def _lend_launcher(site: Path) -> None:
         foreign.write_bytes(Path(spec.origin).read_bytes())
 
 
-def _build_driver(source: Path, folder: Path) -> Path:
+def _build_driver(source: Path, folder: Path, *, machine: str) -> None:
     """Compile the driver without a GPU, which writes nothing and executes nothing."""
     folder.mkdir()
-    compiler = [sys.executable, "-m", "ziglang", "cc", "-O1", "-shared", "-fPIC"]
+    target = ["-target", f"{machine}-linux-gnu.2.28"]
+    compiler = [sys.executable, "-m", "ziglang", "cc", *target, "-O1", "-shared", "-fPIC"]
     _call(
-        [*compiler, "-fvisibility=hidden", str(source), "-o", str(folder / "libcuda.so.1"), "-ldl"],
-        environment=None,
+        [*compiler, "-fvisibility=hidden", str(source), "-o", str(folder / "libcuda.so.1"), "-ldl"]
     )
-    return folder
 
 
 def _call(

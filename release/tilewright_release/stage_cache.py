@@ -72,6 +72,15 @@ def default_cache() -> Path:
     return candidates[0] / "factory"
 
 
+def file_digests(folder: Path) -> dict[str, str]:
+    """Return the sha256 of each file in a folder by its name."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+    }
+
+
 def write_atomically(path: Path, payload: bytes) -> None:
     """Write a file that appears complete or not at all, also when the machine loses power."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")

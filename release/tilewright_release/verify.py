@@ -1,7 +1,12 @@
 """`tilewright dev verify`: build a sample of the bundle again, from nothing, and compare bytes.
 
-Each rebuild runs in a process of its own with empty caches and another hash seed, because a set in
-the wrong place is what makes a compiler's output differ from run to run.
+Each rebuild runs in a process of its own with empty caches, another hash seed and, the second time,
+copied sources in another folder: a set in the wrong place, or a path, is what makes a compiler's
+output differ from run to run. Another Python may be named for a third. With `--all` the whole
+bundle is made again and its files compared, as before a release.
+
+`--against REV` asks another question: whether this commit's compiler gives the PTX that another
+commit's gives, which is what a change that only moves code has to show.
 """
 
 from __future__ import annotations
@@ -10,22 +15,39 @@ import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.abi.manifest import FILE_NAME, Entry, read_manifest
 from tilewright.errors import ReleaseError
+from tilewright_release.against import compare_with_revision
 from tilewright_release.build_entry import build_entry, entry_digests, find_entry
-from tilewright_release.bundle import plan_tasks
+from tilewright_release.bundle import bundle_kernels, plan_tasks
 from tilewright_release.checkout import Checkout
 from tilewright_release.signatures import read_signatures
+from tilewright_release.stage_cache import file_digests
 from tilewright_release.targets import read_targets
 
-_HASH_SEEDS = ("1", "2")
 _PROGRAM = "from tilewright_release.verify import rebuild_and_print; rebuild_and_print()"
+_PACKAGES = ("tilewright", "tilewright_compiler", "tilewright_release")
+_NOT_COPIED = shutil.ignore_patterns(
+    ".*", "__pycache__", "_prebuilt", "benchmarks", "build", "dist", "docs", "tests", "wheelhouse"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """One way of building again, which must not matter."""
+
+    name: str
+    hash_seed: str
+    is_elsewhere: bool = False
+    python: Path | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,25 +56,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="every entry, as before a release")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
     parser.add_argument("--bundle", type=Path, help="folder of the bundle, build/bundle by default")
+    parser.add_argument(
+        "--python", type=Path, help="another interpreter, with the compiler's tools, to build by"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="worker processes of --all"
+    )
+    parser.add_argument(
+        "--against", metavar="REV", help="compare the PTX with that of another commit instead"
+    )
 
 
 def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
-    """Print what was compared; raises ReleaseError that names each blob that differs."""
-    entries = read_manifest((arguments.bundle or checkout.bundle) / FILE_NAME).entries
+    """Print what was compared; raises ReleaseError that names whatever differs."""
+    if arguments.against is not None:
+        count = None if arguments.all else arguments.sample
+        print(compare_with_revision(checkout, arguments.against, count, seed=arguments.seed))
+        return 0
+    bundle = arguments.bundle or checkout.bundle
+    entries = read_manifest(bundle / FILE_NAME).entries
     keys = sorted(entries)
     if not arguments.all:
         keys = sorted(random.Random(arguments.seed).sample(keys, min(arguments.sample, len(keys))))
-    problems = [
-        problem
-        for seed in _HASH_SEEDS
-        for problem in differences(entries, _rebuild(checkout, keys, hash_seed=seed))
+    ways = [
+        Variation("hash seed 1", "1"),
+        Variation("hash seed 2 in another folder", "2", is_elsewhere=True),
     ]
-    if problems:
-        raise ReleaseError(
-            "\n  ".join((f"{len(problems)} blobs were built anew with other bytes:", *problems))
+    if arguments.python is not None:
+        ways.append(Variation(f"Python {arguments.python}", "3", python=arguments.python))
+    problems = []
+    for way in ways:
+        jobs = arguments.jobs if arguments.all else 0
+        rebuilt = _rebuild(checkout, keys, way=way, jobs=jobs)
+        found = (
+            differing_files(file_digests(bundle), rebuilt["files"])
+            if arguments.all
+            else differences(entries, rebuilt)
         )
+        problems += [f"{way.name}: {problem}" for problem in found]
+    if problems:
+        raise ReleaseError("\n  ".join((f"{len(problems)} were built anew otherwise:", *problems)))
     blobs = sum(len(entries[key].blobs) for key in keys)
-    print(f"verify: {len(keys)} entries, {blobs} blobs built {len(_HASH_SEEDS)} times: same bytes")
+    names = ", ".join(way.name for way in ways)
+    print(f"verify: {len(keys)} entries, {blobs} blobs built {len(ways)} times: same bytes")
+    print(f"verify: {names}")
     return 0
 
 
@@ -69,11 +116,24 @@ def differences(
     ]
 
 
+def differing_files(bundled: Mapping[str, str], rebuilt: Mapping[str, str]) -> list[str]:
+    """Return a line for each file of a bundle that differs, or that only one of the two has."""
+    return [
+        f"{name} has sha256 {bundled.get(name, 'nothing')}, rebuilt {rebuilt.get(name, 'nothing')}"
+        for name in sorted({*bundled, *rebuilt})
+        if bundled.get(name) != rebuilt.get(name)
+    ]
+
+
 def rebuild_and_print() -> None:
-    """Build the entries whose source keys are on standard input; runs in a process of its own."""
+    """Build what standard input asks for; runs in a process of its own."""
     request = json.load(sys.stdin)
-    checkout = Checkout(Path(request["root"]))
-    json.dump(rebuild(checkout, request["keys"]), sys.stdout)
+    checkout = Checkout(Path(request["root"]), request["package"])
+    if request["jobs"]:
+        result = {"files": rebuild_all(checkout, jobs=request["jobs"])}
+    else:
+        result = rebuild(checkout, request["keys"])
+    json.dump(result, sys.stdout)
 
 
 def rebuild(checkout: Checkout, keys: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -104,19 +164,67 @@ def rebuild(checkout: Checkout, keys: Sequence[str]) -> dict[str, dict[str, str]
         return digests
 
 
+def rebuild_all(checkout: Checkout, *, jobs: int) -> dict[str, str]:
+    """Make the whole bundle with empty caches and return the sha256 of each of its files."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        output, cache = Path(folder, "bundle"), Path(folder, "cache")
+        bundle_kernels(checkout, output=output, cache=cache, jobs=jobs, stream=sys.stderr)
+        return file_digests(output)
+
+
 def _rebuild(
-    checkout: Checkout, keys: Sequence[str], *, hash_seed: str
+    checkout: Checkout, keys: Sequence[str], *, way: Variation, jobs: int
 ) -> dict[str, dict[str, str]]:
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {_PROGRAM}"],
-        input=json.dumps({"root": str(checkout.root), "keys": list(keys)}),
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        root, path = checkout.root, _import_path(way)
+        if way.is_elsewhere:
+            root = Path(folder, "checkout")
+            shutil.copytree(checkout.root, root, ignore=_NOT_COPIED)
+            path = _copied_path(checkout.root, root, path, Path(folder, "packages"))
+        start = f"sys.path[:0] = {path!r}" if way.python else f"sys.path[:] = {path!r}"
+        request = {
+            "root": str(root),
+            "package": checkout.package,
+            "keys": list(keys),
+            "jobs": jobs,
+        }
+        done = subprocess.run(
+            [str(way.python or sys.executable), "-c", f"import sys; {start}; {_PROGRAM}"],
+            input=json.dumps(request),
+            env={**os.environ, "PYTHONHASHSEED": way.hash_seed, "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if done.returncode != 0:
-        msg = f"the rebuild with hash seed {hash_seed} failed: {done.stderr.strip()[-2000:]}"
+        msg = f"the rebuild with {way.name} failed: {done.stderr.strip()[-2000:]}"
         raise ReleaseError(msg)
     digests: dict[str, dict[str, str]] = json.loads(done.stdout)
     return digests
+
+
+def _import_path(way: Variation) -> list[str]:
+    """Return where a rebuild finds its packages: another Python has its own for the others."""
+    return _roots() if way.python else sys.path
+
+
+def _roots() -> list[str]:
+    return list(dict.fromkeys(str(_package_folder(name).parent) for name in _PACKAGES))
+
+
+def _package_folder(name: str) -> Path:
+    file = sys.modules[name].__file__
+    assert file is not None
+    return Path(file).parent
+
+
+def _copied_path(root: Path, copy: Path, path: Sequence[str], packages: Path) -> list[str]:
+    """Return an import path with our packages copied to `packages`, and what is in the checkout
+    replaced by its copy."""
+    for name in _PACKAGES:
+        shutil.copytree(_package_folder(name), packages / name, ignore=_NOT_COPIED)
+    moved = [str(packages)]
+    for entry in path:
+        place = Path(entry)
+        moved.append(str(copy / place.relative_to(root)) if place.is_relative_to(root) else entry)
+    return [entry for entry in moved if entry not in _roots() or "site-packages" in entry]

@@ -215,6 +215,23 @@ def byte_permute(a: Array, b: Array, selector: Array) -> Array:
     return result
 
 
+def inserted_bits(source: Array, target: Array, start: Array, length: Array) -> Array:
+    """Return bfi: `target` with the low bits of `source` from bit `start` on, `length` of them.
+
+    Bits beyond the width are dropped.
+    """
+    bits = 8 * target.dtype.itemsize
+    result = target.copy()
+    for place in range(bits):
+        taken = place - start.astype(np.int64)
+        is_inside = (taken >= 0) & (taken < np.minimum(length, bits))
+        bit = source >> np.clip(taken, 0, bits - 1).astype(source.dtype) & source.dtype.type(1)
+        cleared = result & ~target.dtype.type(1 << place)
+        moved = cleared | bit << target.dtype.type(place)
+        result = np.where(is_inside, moved, result).astype(target.dtype)
+    return result
+
+
 def truncated_division(left: Array, right: Array) -> tuple[Array, Array]:
     """Return quotients and remainders of div and rem; by zero all ones and the dividend."""
     zero = right == 0

@@ -737,6 +737,13 @@ class Machine:
         result = (value << left) >> (bits - length).astype(value.dtype)
         self._result(instruction, threads, result, type_)
 
+    def _do_bfi(self, instruction: Instruction, threads: Array) -> None:
+        type_ = f"u{pa.bits_of(instruction.opcode[-1])}"
+        source, target = (self.read(x, threads, type_) for x in instruction.operands[1:3])
+        start, length = (self.read(x, threads, "u32") & 0xFF for x in instruction.operands[3:])
+        result = pa.inserted_bits(source, target, start, length)
+        self._result(instruction, threads, result, type_)
+
     def _do_setp(self, instruction: Instruction, threads: Array) -> None:
         comparison, type_ = instruction.opcode[1], instruction.opcode[-1]
         left, right = (self.read(x, threads, type_) for x in instruction.operands[1:3])

@@ -34,7 +34,8 @@ def install(
             file.write(f"{os.getpid()} {kernel.name} {signature}\n")
         if before is not None:
             before()
-        time.sleep(seconds)
+        if seconds:
+            time.sleep(seconds)
         name = f"{kernel.name} {signature}"
         abi = launch_abi(signature, entry=kernel.name, shared_bytes=0, writes=("out",))
         return SimpleNamespace(

@@ -49,10 +49,56 @@ def test_every_command_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> 
     assert caught.value.code == 0
     text = capsys.readouterr().out
     for command in (
-        *("bundle-kernels", "build-wheel", "check-wheel", "coverage"),
+        *("bundle-kernels", "build-wheel", "check-wheel", "coverage", "sign", "release-check"),
         *("audit", "verify", "show", "why"),
     ):
         assert command in text
+
+
+_KERNEL = """
+import tilewright.language as tl
+@tl.kernel
+def fill(out, n, value, BLOCK: tl.constexpr = 32, NAME: tl.constexpr = None):
+    lanes = tl.arange(0, BLOCK)
+    tl.static_assert(NAME != "wrong")
+    tl.store(out + lanes, value, mask=lanes < n)
+"""
+
+
+def test_a_kernel_that_no_file_declares_is_shown_for_given_types(
+    small: SmallCheckout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(_KERNEL)
+    words = ["--root", str(small.root), "show", f"{path}:fill"]
+    types = ["--types", "out=*f32", "n=i64", "value=f32", "NAME=right"]
+    assert main([*words, *types, "--general", "--num-warps", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "(out:*f32, n:i64, value:f32, BLOCK=32, NAME='right') general num_warps=2" in shown
+    assert "store" in shown
+    assert main([*words, *types, "--list"]) == 0
+    assert "fast num_warps=4 num_stages=3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("types", "says"),
+    [
+        (["out=*f32", "n=i64"], "--types gives value of fill nothing"),
+        (["out=*f33", "n=i64", "value=f32"], "--types gives out of fill *f33"),
+        (["out=*f32", "n=i64", "value=f32", "m=i64"], "--types names m"),
+    ],
+)
+def test_types_that_do_not_fit_the_kernel_are_wrong_usage(
+    types: list[str],
+    says: str,
+    small: SmallCheckout,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "mine.py").write_text(_KERNEL)
+    words = ["--root", str(small.root), "show", f"{tmp_path / 'mine.py'}:fill", "--types", *types]
+    assert main(words) == UsageError.exit_code
+    assert says in capsys.readouterr().err
 
 
 def test_a_malformed_target_is_wrong_usage(

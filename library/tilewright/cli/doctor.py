@@ -156,9 +156,9 @@ def _cache() -> Section:
         try:
             size += path.lstat().st_size
             cache_file.read_cached(path)
-        except FileNotFoundError:
-            pass  # another process trims the cache
         except (FormatError, OSError) as error:
+            if not path.exists() and not path.is_symlink():
+                continue  # another process trims the cache
             faults.append(str(error))
     facts: dict[str, Any] = {
         "folder": str(folder) if folder else "none yet; made when a kernel is first compiled",

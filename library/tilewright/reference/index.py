@@ -41,7 +41,7 @@ def scatter_add(x: Array, index: Array, src: Array, *, axis: int = -1, check: bo
     """
     is_inside = _inside(index, x.shape[axis], check=check)
     total = x.astype(working_dtype(x.dtype))
-    places = np.indices(index.shape)
+    places: Array = np.indices(index.shape)
     places[axis] = index
     chosen = tuple(place[is_inside] for place in places)
     sums = np.zeros_like(total)

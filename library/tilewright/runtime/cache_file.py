@@ -43,8 +43,8 @@ class CachedKernel:
 def read_cached(path: Path) -> CachedKernel:
     """Read a file of the cache; raises OSError when it cannot be read.
 
-    Raises FormatError when a byte or the version differs, when it belongs to another user, or when
-    it is another kernel's file under this name.
+    Raises FormatError when a byte or the version differs, when it belongs to another user or may be
+    written by one, or when it is another kernel's file under this name.
     """
     # What is no file, a pipe say, might keep its reader waiting for ever.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -153,4 +153,7 @@ def _require_own_file(path: Path, status: os.stat_result) -> None:
         raise FormatError(msg)
     if status.st_uid not in (os.geteuid(), 0):
         msg = f"cached kernel {path} belongs to user {status.st_uid}, not to you"
+        raise FormatError(msg)
+    if status.st_mode & stat.S_IWOTH:
+        msg = f"cached kernel {path} may be written by everyone"
         raise FormatError(msg)

@@ -42,10 +42,15 @@ logger = logging.getLogger(__name__)
 
 Launcher = Callable[[object], Callable[..., None]]
 Measure = Callable[[Callable[[], None]], float]
+_Fill = Callable[[Sequence[object], dict[str, Any]], dict[str, Any]]
 _SCHEMA = 1
 _WARMUPS, _ROUNDS = 3, 15
 _DTYPE_NAMES = tuple(map(str, DTYPES))
 _NUMBERS = frozenset({int, float, bool, str, type(None)})
+_MAX_KNOWN = 4096
+
+# What was added to launches like one, by `_key_getter`; emptied when a table changes.
+_known: dict[tuple[object, ...], dict[str, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,37 +67,98 @@ class Entry:
 def choosing(kernel: Kernel, launcher: Launcher) -> Launcher:
     """Return a launcher that fills in what a kernel's decorators leave to the launch."""
     fill = _filler(kernel)
-    settled = _settled(kernel)
-
-    def of_grid(grid: object) -> Callable[..., None]:
-        run = launcher(grid)
-
-        def launch(*args: object, **kwargs: object) -> None:
-            if settled is not None and len(args) <= settled[0] and kwargs.keys() <= settled[1]:
-                run(*args, **kwargs, **settled[2])
-            else:
-                run(*args, **fill(args, kwargs))
-
-        return launch
-
-    return of_grid
+    choices = kernel.choices
+    if choices.heuristics or choices.prune is not None:
+        return lambda grid: _computing(launcher(grid), fill)
+    if len(choices.configs) == 1:
+        settled = _settled(kernel)
+        return lambda grid: _adding(launcher(grid), fill, settled)
+    key_of = _key_getter(kernel)
+    return lambda grid: _remembering(launcher(grid), fill, key_of)
 
 
-def _settled(kernel: Kernel) -> tuple[int, frozenset[str], dict[str, Any]] | None:
-    """Return what the one configuration of a kernel adds to every launch, if there is one only.
+def _computing(run: Callable[..., None], fill: _Fill) -> Callable[..., None]:
+    def launch(*args: object, **kwargs: object) -> None:
+        run(*args, **fill(args, kwargs))
+
+    return launch
+
+
+def _adding(
+    run: Callable[..., None], fill: _Fill, settled: tuple[int, frozenset[str], dict[str, Any]]
+) -> Callable[..., None]:
+    count, names, added = settled
+
+    def launch(*args: object, **kwargs: object) -> None:
+        if len(args) <= count and kwargs.keys() <= names:
+            run(*args, **kwargs, **added)
+        else:
+            run(*args, **fill(args, kwargs))
+
+    return launch
+
+
+def _remembering(
+    run: Callable[..., None],
+    fill: _Fill,
+    key_of: Callable[[tuple[Any, ...]], tuple[object, ...] | None],
+) -> Callable[..., None]:
+    def launch(*args: object, **kwargs: object) -> None:
+        situation = None if kwargs else key_of(args)
+        if situation is None:
+            run(*args, **fill(args, kwargs))
+            return
+        added = _known.get(situation)
+        if added is None:
+            if len(_known) >= _MAX_KNOWN:
+                _known.clear()
+            added = _known[situation] = fill(args, {})
+        run(*args, **added)
+
+    return launch
+
+
+def _settled(kernel: Kernel) -> tuple[int, frozenset[str], dict[str, Any]]:
+    """Return what the only configuration of a kernel adds to every launch.
 
     It goes with so many positional arguments, and with keywords that are among these names.
     """
-    choices = kernel.choices
-    if len(choices.configs) != 1 or choices.prune is not None or choices.heuristics:
-        return None
-    added = _of_config(kernel, choices.configs[0], {}, {})
+    (config,) = kernel.choices.configs
+    added = _of_config(kernel, config, {}, {})
     names = [p.name for p in kernel.parameters]
-    first = min((names.index(name) for name in choices.configs[0].kwargs), default=len(names))
+    first = min((names.index(name) for name in config.kwargs), default=len(names))
     return first, frozenset({*names, "stream"}) - added.keys(), added
 
 
-def _filler(kernel: Kernel) -> Callable[[Sequence[object], dict[str, Any]], dict[str, Any]]:
+def _key_getter(kernel: Kernel) -> Callable[[tuple[Any, ...]], tuple[object, ...] | None]:
+    """Return what tells launches apart that may get different configurations, fast.
+
+    It takes positional arguments, and gives None where they are not just our arrays and plain
+    values, or do not reach to the key.
+    """
+    names = [p.name for p in kernel.parameters]
+    places = tuple(names.index(name) for name in kernel.choices.key)
+    needed = max(places, default=-1) + 1
+    arrays_of: dict[tuple[type, ...], tuple[int, ...] | None] = {}
+
+    def key_of(args: tuple[Any, ...]) -> tuple[object, ...] | None:
+        kinds = tuple(map(type, args))
+        arrays = arrays_of.get(kinds, ())
+        if arrays == ():
+            plain = _NUMBERS | {DeviceArray}
+            found = tuple(i for i, kind in enumerate(kinds) if kind is DeviceArray)
+            is_plain = bool(found) and len(kinds) >= needed and plain.issuperset(kinds)
+            arrays = arrays_of[kinds] = found if is_plain else None
+        if arrays is None:
+            return None
+        codes = tuple([args[i].code for i in arrays])
+        values = tuple([args[i] for i in places])
+        return kernel, kinds, args[arrays[0]].device_index, codes, values
+
+    return key_of
+
+
+def _filler(kernel: Kernel) -> _Fill:
     """Return what adds the chosen keyword arguments to those of a launch.
 
     Every launch passes here, so what depends on the kernel alone is found beforehand.
@@ -335,6 +401,7 @@ def _record(kernel: Kernel, entry: Entry) -> None:
                 json.dump(document, file, indent=1)
             Path(name).replace(path)
     _chosen.cache_clear()
+    _known.clear()
 
 
 @contextlib.contextmanager

@@ -25,22 +25,26 @@ def layer_norm(x, weight, bias, out, means, rstds, columns, eps, BLOCK: tl.const
         lanes = start + tl.arange(0, BLOCK)
         total += tl.load(x + row + lanes, mask=lanes < columns, other=0.0).to(tl.float32)
     mean = tl.sum(total, axis=0) / columns
+    # What the mean lost to rounding, in rows far from zero, the second pass finds.
     squares = tl.zeros([BLOCK], tl.float32)
+    rest = tl.zeros([BLOCK], tl.float32)
     for start in range(0, columns, BLOCK):
         lanes = start + tl.arange(0, BLOCK)
         values = tl.load(x + row + lanes, mask=lanes < columns, other=0.0).to(tl.float32)
         centered = tl.where(lanes < columns, values - mean, 0.0)
         squares += centered * centered
-    rstd = 1 / tl.sqrt(tl.sum(squares, axis=0) / columns + eps)
-    tl.store(means + tl.program_id(0), mean)
+        rest += centered
+    shift = tl.sum(rest, axis=0) / columns
+    rstd = 1 / tl.sqrt(tl.sum(squares, axis=0) / columns - shift * shift + eps)
+    tl.store(means + tl.program_id(0), mean + shift)
     tl.store(rstds + tl.program_id(0), rstd)
     for start in range(0, columns, BLOCK):
         lanes = start + tl.arange(0, BLOCK)
         mask = lanes < columns
-        normalized = (tl.load(x + row + lanes, mask=mask).to(tl.float32) - mean) * rstd
+        normalized = (tl.load(x + row + lanes, mask=mask).to(tl.float32) - mean - shift) * rstd
         scale = tl.load(weight + lanes, mask=mask).to(tl.float32)
-        shift = tl.load(bias + lanes, mask=mask).to(tl.float32)
-        tl.store(out + row + lanes, normalized * scale + shift, mask=mask)
+        added = tl.load(bias + lanes, mask=mask).to(tl.float32)
+        tl.store(out + row + lanes, normalized * scale + added, mask=mask)
 
 
 @tl.kernel

@@ -13,6 +13,7 @@ import pytest
 
 import tilewright.language as tl
 from helpers import constexpr_kernels
+from helpers.launches import Run
 from tilewright import settings
 from tilewright.errors import ArgumentError, KernelTypeError, LaunchError
 from tilewright.runtime import choose
@@ -38,6 +39,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     settings.settings.cache_clear()
     choose._chosen.cache_clear()
+    choose._known.clear()
     yield
     settings.settings.cache_clear()
     choose._chosen.cache_clear()
@@ -218,3 +220,35 @@ def test_element_types_have_one_name_whoever_holds_them() -> None:
 
     arguments = {"x": np.zeros(1, np.float32), "out": Theirs(), "n": 5}
     assert choose._situation(record, arguments) == ("host", "f32,bf16", (("n", 5),))
+
+
+def test_a_launch_that_was_seen_is_filled_in_the_same_and_tuning_forgets_it(run: Run) -> None:
+    done = run("""
+import tilewright.language as tl
+from tilewright.runtime import choose
+configs = [tl.Config({"BLOCK": 64}), tl.Config({"BLOCK": 128})]
+chosen = tl.autotune(configs=configs, key=["n"])(add)
+x, y, out = arrays()
+hx, hy, hout = arrays(dtype=dtypes.float16)
+for _ in range(2):
+    chosen[1](x, y, out, 64)
+    chosen[1](x, y, out, 1000)
+    chosen[1](hx, hy, hout, 64)
+    chosen[1](x, y, out, n=64)
+    chosen[1](x, y, out, 64, stream=48)
+print(len(choose._known))
+times = iter([2.0, 1.0])
+choose.tune(chosen, 1, (x, y, out, 64), {}, measure=lambda launch: (launch(), next(times))[1])
+print(len(choose._known))
+chosen[1](x, y, out, 64)
+chosen[1](hx, hy, hout, 64)
+refused(errors.ArgumentError, lambda: chosen[1](x, y))
+refused(errors.ArgumentError, lambda: chosen[1](x, y, out, 64, 128))
+""")
+    lines = done.output.splitlines()
+    assert lines[:2] == ["3", "0"]
+    assert "lacks ['n'], the key of its configurations" in lines[2]
+    assert "was given 'BLOCK'" in lines[3]
+    loads = done.lines("cuLibraryLoadData")
+    assert len(loads) == 3  # f32 with 64 and with 128, f16 with 64
+    assert len(done.lines("launch")) == 10 + 2 + 2

@@ -11,7 +11,7 @@ import pytest
 from helpers.gpu import requires_gpu
 from helpers.sides import DTYPES, ROUNDOFF, SIDES, HostArray, poisoned, random, run
 from tilewright.errors import ArgumentError
-from tilewright.reference import reduce as reference
+from tilewright.reference import reduction as reference
 from tilewright.tensor import reduction
 
 # Whole and odd, narrow and wide, with few results and many; `None` is all axes.
