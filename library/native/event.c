@@ -81,7 +81,7 @@ static PyObject *event_hold(PyObject *self, PyObject *arguments)
 static PyObject *event_synchronize(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     Event *self = (Event *)object;
-    if (tw_device(self->device) == NULL) {
+    if (tw_device(self->device) == NULL || tw_refuse_in_capture(NULL, "waiting for an event") < 0) {
         return NULL;
     }
     CUresult result;
@@ -97,7 +97,7 @@ static PyObject *event_synchronize(PyObject *object, PyObject *Py_UNUSED(ignored
 static PyObject *event_is_done(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     Event *self = (Event *)object;
-    if (tw_device(self->device) == NULL) {
+    if (tw_device(self->device) == NULL || tw_refuse_in_capture(NULL, "asking whether an event has happened") < 0) {
         return NULL;
     }
     CUresult result = cu.EventQuery(self->handle);

@@ -358,11 +358,12 @@ int tw_record(PyObject *value, int is_written)
 
 int tw_refuse_in_capture(CUstream stream, const char *what)
 {
-    if (!tw_is_capturing(stream)) {
+    int is_recording = tw_recordings > 0 && recording != NULL;
+    if (!is_recording && !tw_is_capturing(stream)) {
         return 0;
     }
-    PyErr_Format(tw_launch_error, "a graph is being captured from this stream, and %s would break the capture; do it "
-                 "before or after", what);
+    PyErr_Format(tw_launch_error, "a graph is being captured %s, and %s would break the capture; do it before or after",
+                 is_recording ? "by this thread" : "from this stream", what);
     return -1;
 }
 

@@ -69,7 +69,7 @@ extern int tw_recordings;                                                 // how
 int tw_recorded_stream(int device, CUstream *stream, PyObject **owner);  // whether this thread records on the device
 int tw_is_recorded(CUstream stream);
 int tw_record(PyObject *value, int is_written);  // while recording: the graph keeps an argument
-int tw_refuse_in_capture(CUstream stream, const char *what);  // -1 with LaunchError while the stream is captured
+int tw_refuse_in_capture(CUstream stream, const char *what);  // -1 with LaunchError in a capture of it or by this thread
 CUresult tw_allocate_beside(DeviceState *device, CUdeviceptr *address, size_t size, CUstream stream);
 CUresult tw_free_beside(const DeviceState *device, CUdeviceptr address, CUstream stream);
 

@@ -95,9 +95,8 @@ static CUresult refuse_capture(void *stream)
     Capture *capture = capture_of(stream);
     if (capture != NULL) {
         capture->is_invalid = 1;
-        return CAPTURE_UNSUPPORTED;
     }
-    return SUCCESS;
+    return capture != NULL || is_unsafe() ? CAPTURE_UNSUPPORTED : SUCCESS;
 }
 
 static void take_time(void)
@@ -294,8 +293,8 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
 
 EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, void *stream)
 {
-    if (capture_of(stream) != NULL) {
-        return refuse_capture(stream);
+    if (refuse_capture(stream) != SUCCESS) {
+        return CAPTURE_UNSUPPORTED;
     }
     memcpy((void *)(uintptr_t)to, from, size);
     return SUCCESS;
@@ -303,8 +302,8 @@ EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t si
 
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, void *stream)
 {
-    if (capture_of(stream) != NULL) {
-        return refuse_capture(stream);
+    if (refuse_capture(stream) != SUCCESS) {
+        return CAPTURE_UNSUPPORTED;
     }
     memcpy(to, (void *)(uintptr_t)from, size);
     return SUCCESS;
@@ -479,8 +478,17 @@ EXPORT CUresult cuEventRecord(void *event, void *stream)
     return SUCCESS;
 }
 
-EXPORT CUresult cuEventQuery(void *event) { return ((Event *)event)->stamp == 0 ? 600 : SUCCESS; }
-EXPORT CUresult cuEventSynchronize(void *event) { (void)event; take_time(); return SUCCESS; }
+EXPORT CUresult cuEventQuery(void *event)
+{
+    return is_unsafe() ? CAPTURE_UNSUPPORTED : ((Event *)event)->stamp == 0 ? 600 : SUCCESS;
+}
+
+EXPORT CUresult cuEventSynchronize(void *event)
+{
+    (void)event;
+    take_time();
+    return is_unsafe() ? CAPTURE_UNSUPPORTED : SUCCESS;
+}
 
 EXPORT CUresult cuEventElapsedTime(float *milliseconds, void *first, void *second)
 {

@@ -519,6 +519,12 @@ VALUES = (
         "for i in tl.static_range(100000):  # here\n    pass",
     ),
     _wrong(
+        "copy ahead of a single element",
+        KernelTypeError,
+        ("`pointer` of tl.async_copy is a tile of pointers", "use tl.load"),
+        "for i in range(n):\n    a = tl.async_copy(x + i)  # here",
+    ),
+    _wrong(
         "unrolled by a step of run time",
         KernelValueError,
         ("`loop_unroll_factor`", "known at compile time", "i64 scalar"),

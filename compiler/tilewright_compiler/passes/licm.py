@@ -58,7 +58,7 @@ class _Hoister:
             inside.update(region.arguments)
             kept: list[Operation] = []
             for operation in region.operations:
-                movable = is_pure(operation) or (moves_loads and is_read(operation))
+                movable = is_pure(operation) or (moves_loads and _is_plain_read(operation))
                 if movable and inside.isdisjoint(operation.operands):
                     target.operations.append(operation)
                 else:
@@ -71,3 +71,8 @@ class _Hoister:
             return False
         lower, upper = (self._constants.get(self._values[value]) for value in loop.operands[:2])
         return lower is not None and upper is not None and lower < upper
+
+
+def _is_plain_read(operation: Operation) -> bool:
+    """Whether it reads, and is not a load that its author wants in its loop."""
+    return is_read(operation) and not operation.attributes.get("ahead")

@@ -20,6 +20,7 @@ from tilewright_compiler.schedule.delay_scalars import delay_scalars
 from tilewright_compiler.schedule.insert_barriers import insert_barriers
 from tilewright_compiler.schedule.multistage import most_stages
 from tilewright_compiler.schedule.persistent import persistent
+from tilewright_compiler.schedule.pipelined_loads import must_run_ahead
 from tilewright_compiler.schedule.place_operands import place_operands
 from tilewright_compiler.schedule.rotate_dots import rotate_dots
 from tilewright_compiler.schedule.share_rings import share_rings
@@ -53,6 +54,9 @@ def why_not(module: Module, *, shared_limit: int = SHARED_BYTES) -> str | None:
 
 
 def _scheduled(module: Module, shared_limit: int) -> Module:
+    if any(must_run_ahead(operation) for operation in module.kernel.body.walk()):
+        msg = "tl.async_copy is done by the threads that compute"
+        raise Unsuited(msg)
     placed = bulk_stores(assign_layouts(legalize_dot(bulk_loads(module))))
     placed = persistent(rotate_dots(share_rings(placed)))
     scheduled = insert_barriers(delay_scalars(_fit(placed, shared_limit)))

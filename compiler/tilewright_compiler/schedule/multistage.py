@@ -31,7 +31,9 @@ from tilewright_compiler.schedule.pipelined_loads import (
     PipelinedLoad,
     PipelinedLoop,
     copies_asynchronously,
+    must_run_ahead,
     plan_loop,
+    require_ahead,
 )
 
 _MOVES = ("splat", "broadcast", "expand_dims", "reshape", "transpose", "convert_layout")
@@ -45,6 +47,7 @@ def multistage(module: Module, *, max_stages: int) -> Module:
     facts, synchronous = analyze(module), set[Operation]()
     while True:
         attempt = _Attempt(module, max_stages, facts, synchronous)
+        attempt.require_ahead()
         result = attempt.module()
         if not attempt.copies:
             return result
@@ -92,6 +95,14 @@ class _Attempt:
         self._slots: dict[Value, Value] = {}
         self.copies: list[tuple[Operation, Operation]] = []
 
+    def require_ahead(self) -> None:
+        """Raise KernelValueError where a load that must run ahead does not."""
+        body = self._module.kernel.body
+        if not any(must_run_ahead(operation) for operation in body.walk()):
+            return
+        loops = [operation for operation in body.walk() if operation.name == "for"]
+        require_ahead(body, {o: self._plan(o) for o in loops if self._stages(o) > 1})
+
     def module(self) -> Module:
         """Return the rebuilt module."""
         kernel = self._module.kernel
@@ -114,14 +125,17 @@ class _Attempt:
         return None
 
     def _plan(self, loop: Operation) -> PipelinedLoop | None:
-        wanted: int = loop.attributes.get("num_stages", self._module.signature.num_stages)
         return plan_loop(
             loop,
-            stages=min(wanted, self._max_stages),
+            stages=self._stages(loop),
             facts=self._facts,
             constants=self._constants,
             synchronous=self._synchronous,
         )
+
+    def _stages(self, loop: Operation) -> int:
+        wanted: int = loop.attributes.get("num_stages", self._module.signature.num_stages)
+        return min(wanted, self._max_stages)
 
     def _read(self, loaded: Value, operation: Operation, builder: Builder) -> tuple[Value]:
         """Read a slot in the layout that an operation gives its elements in."""

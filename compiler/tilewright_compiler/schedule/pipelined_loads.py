@@ -2,7 +2,9 @@
 
 A tile load runs ahead if its result reaches a dot of the same iteration by elementwise operations
 and moves, or if the loop asks for stages itself. Its address must be an address slice, and the loop
-may write no global memory: nothing is known of what aliases.
+may write no global memory: nothing is known of what aliases. A load with the attribute `ahead` runs
+ahead in loops that write too, because its author says that they write something else; if it cannot,
+that is an error.
 
 A copy is asynchronous where every thread's vectors, as emission plans them, are of 4, 8 or 16 bytes
 with one mask each, and what the mask leaves out is zero. Anything else goes through registers: it
@@ -14,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 
+from tilewright.errors import KernelValueError
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.access_cost import longest_vector
 from tilewright_compiler.analysis.access_plan import AccessPlan, plan_access
@@ -71,7 +74,7 @@ def plan_loop(
     `constants` are the values that are one constant, or a tile of it; the loads in `synchronous`
     go through registers whatever the facts say.
     """
-    if stages < 2 or may_write(loop) or may_wait(loop):
+    if stages < 2 or may_wait(loop):
         return None
     chosen = _candidates(loop)
     if not chosen:
@@ -121,19 +124,69 @@ def _is_contiguous(plan: AccessPlan, layout: SharedLayout) -> bool:
 def _candidates(loop: Operation) -> list[Operation]:
     """Return the loads that are wanted ahead and can run ahead, in program order."""
     (body,) = loop.regions
-    is_explicit = "num_stages" in loop.attributes
+    is_writing = may_write(loop)
+    is_explicit = "num_stages" in loop.attributes and not is_writing
     users = _users(body)
     slices: dict[Operation, AddressSlice] = {}
     for operation in body.operations:
         if operation.name != "load" or not isinstance(operation.result.type, TileType):
             continue
-        if is_explicit or _reaches_dot(operation, users):
+        is_asked = is_explicit or must_run_ahead(operation)
+        if is_asked or (not is_writing and _reaches_dot(operation, users)):
             found = address_slice(loop, operation.operands)
             if found is not None:
                 slices[operation] = found
     # A load that only others need for their addresses runs ahead within their slices.
     inside = {operation for found in slices.values() for operation in found.operations}
-    return [load for load in slices if load not in inside or _reaches_dot(load, users)]
+    return [
+        load
+        for load in slices
+        if load not in inside or must_run_ahead(load) or _reaches_dot(load, users)
+    ]
+
+
+def must_run_ahead(operation: Operation) -> bool:
+    """Whether an operation is a load that its author wants ahead."""
+    return operation.name == "load" and bool(operation.attributes.get("ahead"))
+
+
+def require_ahead(body: Block, plans: Mapping[Operation, PipelinedLoop | None]) -> None:
+    """Raise KernelValueError for a load that must run ahead and does not.
+
+    `plans` are those of the loops of more than one stage; in others it need not.
+    """
+    for operation in body.operations:
+        if must_run_ahead(operation):
+            raise _refusal(operation, "it stands in no run-time `for`")
+        for region in operation.regions:
+            _require_inside(operation, region, plans)
+
+
+def _require_inside(
+    parent: Operation, body: Block, plans: Mapping[Operation, PipelinedLoop | None]
+) -> None:
+    plan = plans.get(parent)
+    done = () if plan is None else [load.operation for load in plan.loads]
+    for operation in body.operations:
+        if must_run_ahead(operation):
+            if parent.name != "for":
+                raise _refusal(operation, f"it stands in a run-time `{parent.name}`")
+            if parent in plans and operation not in done:
+                raise _refusal(operation, _reason(parent, operation))
+        for region in operation.regions:
+            _require_inside(operation, region, plans)
+
+
+def _reason(loop: Operation, load: Operation) -> str:
+    if may_wait(loop):
+        return "its loop may wait for what another program writes"
+    assert address_slice(loop, load.operands) is None
+    return "its address or mask depends on what its loop computes by tl.dot or in memory"
+
+
+def _refusal(load: Operation, reason: str) -> KernelValueError:
+    msg = f"tl.async_copy cannot run ahead: {reason}; use tl.load"
+    return KernelValueError(msg, () if load.location is None else (load.location,))
 
 
 def _users(body: Block) -> dict[Value, list[Operation]]:

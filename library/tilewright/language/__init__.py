@@ -66,7 +66,7 @@ from tilewright.language.math import (
     umulhi,
     where,
 )
-from tilewright.language.memory import load, store
+from tilewright.language.memory import async_copy, load, store
 from tilewright.language.program import (
     cdiv,
     next_power_of_2,
@@ -154,6 +154,7 @@ __all__ = [
     "argmin",
     "associative_scan",
     "assume",
+    "async_copy",
     "atomic_add",
     "atomic_and",
     "atomic_cas",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tilewright.language.registry import operation, outside_kernel
 from tilewright.language.types import Operand, Tile, constexpr
 
-__all__ = ["load", "store"]
+__all__ = ["async_copy", "load", "store"]
 
 
 @operation
@@ -37,6 +37,32 @@ def load(
     masked, and give 0, or NaN with the `padding_option` "nan"; along others nothing is checked.
     """
     outside_kernel(load)
+
+
+@operation
+def async_copy(
+    pointer: Tile,
+    mask: Operand | None = None,
+    other: Operand | None = None,
+    cache_modifier: str | constexpr = "",
+    eviction_policy: str | constexpr = "",
+) -> Tile:
+    """Return the elements at `pointer` as `load` does, copied while earlier iterations compute.
+
+    It stands in a run-time `for`, in no `if` or `while` inside it. With n stages (`num_stages` of
+    the launch or of `tl.range`), the copy for an iteration begins n - 1 iterations earlier, into
+    shared memory, and is waited for where the result is. A kernel whose copy cannot run ahead is
+    refused, with the reason; with one stage it is a `load`. Vectors of 4, 8 or 16 bytes whose
+    masked lanes are 0 are copied by the hardware alone, others through registers.
+
+    The kernel promises that nothing in the loop writes what is read here, or what its address is
+    computed from. So it runs ahead in loops that store too, where a `load` would not.
+
+        for row in tl.range(first, last, num_stages=4):
+            values = tl.async_copy(x + row * columns + lanes, mask=lanes < columns)
+            tl.store(out + row * columns + lanes, values * 2, mask=lanes < columns)
+    """
+    outside_kernel(async_copy)
 
 
 @operation

@@ -74,7 +74,8 @@ def capture(*, device: int = 0, stream: Stream | None = None) -> Iterator[Graph]
 
     Launches and new arrays of the block that name no stream belong to the graph's stream (default:
     a new one), torch's arguments or not. Load the kernels before, by a launch or `preload`: a
-    launch that would have to load one raises LaunchError, as does reading an array, and waiting.
+    launch that would have to load one raises LaunchError, as do copies to and from the host, and
+    waiting.
     After an exception there is no graph. Other threads are not recorded and go on.
     """
     if stream is not None and not isinstance(stream, Stream):

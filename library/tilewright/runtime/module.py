@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 from tilewright.abi.arguments import AbiParameter, LaunchAbi
 from tilewright.abi.manifest import PTX
@@ -100,10 +101,36 @@ def _load_first(
         if reason is None:
             trace = (*decision.trace, *refusals, Reason(str(candidate), True, "loaded"))
             logger.info("%s: loaded %s", decision.kernel, candidate)
+            _tell_of_missing_evidence(decision, candidate)
             return LoadedKernel(decision, candidate, abi, device, function, trace)
         refusals.append(Reason(str(candidate), False, reason))
         logger.warning("%s: %s was refused: %s", decision.kernel, candidate, reason)
     raise decision.error(*refusals)
+
+
+def _tell_of_missing_evidence(decision: Decision, candidate: Candidate) -> None:
+    """Warn of a binary that should run here while only others of its kernel were seen to be right.
+
+    That a GPU takes a binary does not make its results right. Where nothing was validated at all,
+    there is nothing to tell it from.
+    """
+    entry, blob = candidate.entry, candidate.blob
+    if entry is None or blob is None or blob.validated:
+        return
+    elsewhere = sorted({name for other in entry.blobs.values() for name in other.validated})
+    if elsewhere:
+        _warn_once(str(decision.device.capability), candidate.target, ", ".join(elsewhere))
+
+
+@lru_cache(maxsize=64)
+def _warn_once(capability: str, target: str, elsewhere: str) -> None:
+    logger.warning(
+        "binaries for %s run on compute capability %s by the vendor's rules and were validated on "
+        "no GPU; other binaries of the kernels were, on %s",
+        target,
+        capability,
+        elsewhere,
+    )
 
 
 def make_plan(

@@ -7,12 +7,11 @@ from functools import partial
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, int64
 from tilewright.abi.numpy_types import from_numpy
+from tilewright.reference import movement as movement_definitions
 from tilewright.reference import random as random_definitions
-from tilewright.reference import reduce as definitions
+from tilewright.reference import reduction as definitions
 from tilewright.reference import scan as scan_definitions
 from tilewright.reference import sort as sort_definitions
 from tilewright.tensor import movement, random, reduction, scan, sorting
@@ -138,7 +137,13 @@ def _over_axis(x: Callable[[], Array], axis: int) -> Arguments:
 
 
 def _copy(name: str, array: Callable[[], Array]) -> Sample:
-    return Sample(f"copy-{name}", "movement", movement.copy, np.array, lambda: ((array(),), {}))
+    return Sample(
+        f"copy-{name}",
+        "movement",
+        movement.copy,
+        movement_definitions.copy,
+        lambda: ((array(),), {}),
+    )
 
 
 def _rows(dtype: DType, width: int, pad: int) -> Array:

@@ -48,8 +48,8 @@ def _row_operations(name: str, array: Callable[[], Array]) -> Iterator[Sample]:
     yield _softmax(name, array)
     yield from _norms(name, array)
     for operation, definition in (
-        (rows.sum, partial(reduce_definitions.sum, axis=-1)),
-        (rows.max, partial(reduce_definitions.max, axis=-1)),
+        (rows.sum, reduce_definitions.sum),
+        (rows.max, reduce_definitions.max),
     ):
         yield Sample(f"{operation.__name__}-{name}", "reduce", operation, definition, _one(array))
 

@@ -11,7 +11,9 @@ def softmax(x, out, rows, columns, BLOCK: tl.constexpr):
     lanes = tl.arange(0, BLOCK)
     mask = lanes < columns
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=2):
-        values = tl.load(x + row * columns + lanes, mask=mask, other=-float("inf"))
+        # The loop stores, so that the next row is copied ahead only on this promise.
+        values = tl.async_copy(x + row * columns + lanes, mask=mask)
+        values = tl.where(mask, values, -float("inf"))
         powers = tl.exp(values - tl.max(values, axis=0))
         tl.store(out + row * columns + lanes, powers / tl.sum(powers, axis=0), mask=mask)
 

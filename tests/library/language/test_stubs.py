@@ -27,7 +27,7 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "arange", "full", "zeros", "zeros_like", "broadcast_to", "expand_dims", "reshape", "trans",
         "ravel", "dot", "load", "store", "sum", "max", "min", "where", "maximum", "minimum",
         "clamp", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf",
-        "sigmoid", "floor", "ceil", "fma", "fdiv",
+        "sigmoid", "floor", "ceil", "fma", "fdiv", "async_copy",
         "broadcast", "unsqueeze", "squeeze", "view", "permute", "join", "split", "interleave",
         "cat", "flip", "cast", "expm1", "log1p", "sqrt_rn", "div_rn", "umulhi", "softmax",
         "swizzle2d", "philox", "rand", "rand4x", "randn", "randn4x", "randint", "randint4x",

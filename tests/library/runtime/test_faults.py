@@ -10,14 +10,18 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from helpers.bundles import write_bundle
+from helpers.bundles import signatures, write_bundle
 from helpers.fake_driver import Finished, run_program
 from helpers.launches import PRELUDE, Run, run_sample
+from helpers.sample_kernels import add
 from helpers.stub_compiler import compilations
+from tilewright.abi.dtypes import float32, int64
+from tilewright.abi.manifest import FILE_NAME, write_manifest
 from tilewright.runtime.cache import UserCache
 from tilewright.runtime.cache_file import read_cached
 
@@ -225,6 +229,37 @@ print(out.sum())
         assert done.code == 0, done.errors
         assert done.output.count("NoDriverError") == 4
         assert done.output.endswith("128.0\n")
+
+
+def test_forced_ptx_takes_the_floor_of_a_kernel_that_has_cubins(run: Run) -> None:
+    """So the text for GPUs that nobody here has runs on the one that is here."""
+    done = run(_LAUNCH, CUDA_FORCE_PTX_JIT="1")
+    assert done.output.strip() == "ptx"
+    assert [line.split()[1] for line in done.lines("cuLibraryLoadData")] == ["ptx"]
+
+
+def test_a_binary_that_was_validated_nowhere_is_told_of_once(tmp_path: Path) -> None:
+    wanted = signatures(add, x=(float32,), y=(float32,), out=(float32,), n=int64, BLOCK=64)
+    manifest = write_bundle(tmp_path / "bundle", {add: wanted})
+    entries = {}
+    for key, entry in manifest.entries.items():
+        seen = replace(entry.blobs["sm_90a"], validated=("NVIDIA H200",))
+        entries[key] = replace(entry, blobs={**entry.blobs, "sm_90a": seen})
+    write_manifest(tmp_path / "bundle" / FILE_NAME, replace(manifest, entries=entries))
+
+    def warnings(gpu: str) -> list[str]:
+        program = _LAUNCH + "add[1](x, y, out, 2**40, BLOCK=64)\n"
+        settings = {"TILEWRIGHT_BUNDLE_PATH": str(tmp_path / "bundle"), "FAKE_CUDA_DEVICES": gpu}
+        done = run_sample(program, tmp_path, has_library_api=True, **settings)
+        assert len(done.lines("launch")) == 2
+        return done.errors.splitlines()
+
+    assert warnings("9.0") == []
+    (warning,) = warnings("8.6")
+    assert warning == (
+        "binaries for sm_80 run on compute capability 8.6 by the vendor's rules and were validated "
+        "on no GPU; other binaries of the kernels were, on NVIDIA H200"
+    )
 
 
 def test_devices_of_several_kinds_each_get_their_binary(run: Run) -> None:

@@ -154,6 +154,11 @@ with capture() as graph:
     refused(errors.LaunchError, lambda: fresh.copy_from(np.zeros(64, np.float32)))
     refused(errors.LaunchError, graph.stream.synchronize)
     refused(errors.LaunchError, graph.stream.is_done)
+    refused(errors.LaunchError, x.numpy)                # of the legacy stream, which is not captured
+    refused(errors.LaunchError, stream.synchronize)
+    refused(errors.LaunchError, stream.Event().synchronize)
+    refused(errors.LaunchError, stream.Event().is_done)
+    refused(errors.LaunchError, lambda: memory.from_numpy(np.zeros(4)))
     refused(errors.LaunchError, lambda: add[1](x, y, out, 64, BLOCK=128))     # not loaded
     refused(errors.LaunchError, graph.replay)
     refused(errors.LaunchError, graph.close)
@@ -171,6 +176,11 @@ print(fresh.numpy().shape, graph.nodes)
         "copying from the host would break the capture",
         "waiting for it would break the capture",
         "asking whether its work is done would break the capture",
+        "captured by this thread, and copying to the host would break",
+        "captured by this thread, and waiting for it would break",
+        "waiting for an event would break the capture",
+        "asking whether an event has happened would break the capture",
+        "copying from the host would break the capture",
         "call tilewright.preload",
         "still being recorded",
         "still being recorded",

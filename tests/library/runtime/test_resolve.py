@@ -143,6 +143,13 @@ def test_exact_comes_before_family_and_newer_before_older() -> None:
     assert _names(_decide("10.3", entry=both)) == ["family sm_100f", "family sm_100"]
 
 
+def test_thor_is_not_known_by_its_old_name() -> None:
+    """CUDA 13 renamed sm_101 to sm_110: the device says 11.0, and only that counts."""
+    decision = _decide("11.0", entry=_entry(("sm_101f", "sm_110f")))
+    assert _names(decision) == ["prebuilt sm_110f"]
+    assert "- prebuilt sm_101f: does not run on compute capability 11.0" in map(str, decision.trace)
+
+
 def test_the_order_is_bundle_cache_compiler_floor() -> None:
     decision = _decide("9.0", entry=_entry(), cached=_entry(("sm_90a", PTX)), compiler=None)
     assert _names(decision) == [

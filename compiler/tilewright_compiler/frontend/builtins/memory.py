@@ -25,6 +25,7 @@ from tilewright_compiler.ir.core import Value
 from tilewright_compiler.ir.types import ScalarType, Type, element_dtype, shape_of
 
 _LOAD_CACHE = ("", ".ca", ".cg", ".cv")
+_COPY_CACHE = ("", ".ca", ".cg")
 _STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
 _PADDING = ("", "zero", "nan")
 _EVICTION = ("", "evict_first", "evict_last")
@@ -51,26 +52,55 @@ def load(
             other = _nan(pointer)
     else:
         _refuse_check(boundary_check, "tl.load")
-    address = pointer_of(pointer, "tl.load")
+    operands, type_ = _loaded(scope, pointer, mask, other, "tl.load")
+    cache = arguments.choice(cache_modifier, "`cache_modifier` of tl.load", _LOAD_CACHE)
+    eviction = arguments.choice(eviction_policy, "`eviction_policy` of tl.load", _EVICTION)
+    if arguments.flag(volatile, "`volatile` of tl.load"):
+        return _volatile(scope, operands, type_)
+    return scope.builder.value("load", operands, type_, cache=cache.lstrip("."), eviction=eviction)
+
+
+@implements(tl.async_copy)
+def async_copy(
+    scope: Scope,
+    pointer: Operand,
+    mask: Operand,
+    other: Operand,
+    cache_modifier: Operand,
+    eviction_policy: Operand,
+) -> Operand:
+    """Build a load that must run ahead in its loop; the schedule sees that it does."""
+    what = "tl.async_copy"
+    operands, type_ = _loaded(scope, pointer, mask, other, what)
+    if not shape_of(type_):
+        msg = f"`pointer` of {what} is a tile of pointers, got {describe(pointer)}; use tl.load"
+        raise KernelTypeError(msg)
+    cache = arguments.choice(cache_modifier, f"`cache_modifier` of {what}", _COPY_CACHE)
+    eviction = arguments.choice(eviction_policy, f"`eviction_policy` of {what}", _EVICTION)
+    return scope.builder.value(
+        "load", operands, type_, cache=cache.lstrip("."), eviction=eviction, ahead=True
+    )
+
+
+def _loaded(
+    scope: Scope, pointer: Operand, mask: Operand, other: Operand, what: str
+) -> tuple[list[Value], Type]:
+    """Return the operands of a load in the pointer's shape, and the type of its result."""
+    address = pointer_of(pointer, what)
     dtype, shape = element_dtype(address.type), shape_of(address.type)
     operands = [address]
-    condition = mask_of(scope, mask, shape, "tl.load")
+    condition = mask_of(scope, mask, shape, what)
     if condition is not None:
         operands.append(condition)
     if other != NONE:
         if mask == NONE:
-            msg = "`other` of tl.load is the value of masked lanes, but there is no mask"
+            msg = f"`other` of {what} is the value of masked lanes, but there is no mask"
             raise KernelTypeError(msg)
-        number = convert.as_number(scope, other, dtype, "`other` of tl.load")
-        fill = convert.broadcast(scope, number, shape, "`other` of tl.load")
+        number = convert.as_number(scope, other, dtype, f"`other` of {what}")
+        fill = convert.broadcast(scope, number, shape, f"`other` of {what}")
         if condition is not None:
             operands.append(fill)
-    cache = arguments.choice(cache_modifier, "`cache_modifier` of tl.load", _LOAD_CACHE)
-    eviction = arguments.choice(eviction_policy, "`eviction_policy` of tl.load", _EVICTION)
-    type_ = tile_of(shape, ScalarType(dtype))
-    if arguments.flag(volatile, "`volatile` of tl.load"):
-        return _volatile(scope, operands, type_)
-    return scope.builder.value("load", operands, type_, cache=cache.lstrip("."), eviction=eviction)
+    return operands, tile_of(shape, ScalarType(dtype))
 
 
 @implements(tl.store)

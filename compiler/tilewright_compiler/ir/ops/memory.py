@@ -8,7 +8,8 @@
 | store | pointer, value, [mask i1] | lanes whose mask is false write nothing |
 
 `load` and `store` have the attributes `cache` ("" or a PTX cache operator) and `eviction` ("" or
-"evict_first", "evict_last").
+"evict_first", "evict_last"). A load whose `ahead` is true must run ahead in the loop around it: no
+other thing in that loop writes what it reads.
 """
 
 from __future__ import annotations
@@ -71,7 +72,14 @@ def _verify_store(operation: Operation) -> str | None:
 SPECS = (
     OperationSpec("addptr", (2, 2), verify=_verify_addptr),
     OperationSpec("address", (1, 1), verify=_verify_address),
-    OperationSpec("load", (1, 3), ("cache", "eviction"), Effect.READ, verify=_verify_load),
+    OperationSpec(
+        "load",
+        (1, 3),
+        ("cache", "eviction"),
+        Effect.READ,
+        optional_attributes=("ahead",),
+        verify=_verify_load,
+    ),
     OperationSpec(
         "store", (2, 3), ("cache", "eviction"), Effect.WRITE, results=0, verify=_verify_store
     ),
