@@ -1,15 +1,17 @@
 """What operations on arrays launch: the kernel, its signature, the grid and the arguments.
 
-NumPy arrays go to the interpreter, and there a launch is taken instead of run. So a test gets the
-signatures that the library uses with the launches that it makes of them.
+NumPy arrays go to the interpreter, and there a launch is taken instead of run, or before it is. So
+a test gets the signatures that the library uses with the launches that it makes of them.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilewright.abi.signature import KernelSignature
@@ -43,9 +45,16 @@ class RecordedLaunch:
         return schedule
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> list[RecordedLaunch]:
-    """Return what a call launches on NumPy arrays; nothing runs."""
+def recorded(
+    monkeypatch: pytest.MonkeyPatch, call: Callable[[], object], *, runs: bool = False
+) -> list[RecordedLaunch]:
+    """Return what a call launches on NumPy arrays; nothing runs.
+
+    With `runs` launches run, and what is returned has their arguments as they were before: for
+    operations whose later launches read what earlier ones wrote.
+    """
     launches: list[RecordedLaunch] = []
+    interpret = jit.interpret_kernel
 
     def take(
         kernel: Kernel,
@@ -53,9 +62,12 @@ def recorded(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> lis
         *,
         grid: tuple[int, int, int],
         arguments: Mapping[str, Any],
-        stepwise: bool,  # noqa: ARG001  # nothing runs
+        stepwise: bool,
     ) -> None:
-        launches.append(RecordedLaunch(kernel, signature, Launch(grid, arguments)))
+        kept = {name: _as_it_is(value) for name, value in arguments.items()} if runs else arguments
+        launches.append(RecordedLaunch(kernel, signature, Launch(grid, kept)))
+        if runs:
+            interpret(kernel, signature, grid=grid, arguments=arguments, stepwise=stepwise)
 
     with monkeypatch.context() as patch:
         patch.setattr(jit, "interpret_kernel", take)
@@ -63,3 +75,15 @@ def recorded(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> lis
         call()
         forget_plans()
     return launches
+
+
+def _as_it_is(value: Any) -> Any:
+    """Return a copy of an array, as far from a multiple of 64 bytes; or a number."""
+    if not isinstance(value, np.ndarray) or not value.size:
+        return value
+    low, high = np.lib.array_utils.byte_bounds(value)
+    memory = np.zeros(high - low + 128, np.uint8)
+    skip = -memory.ctypes.data % 64 + low % 64
+    ctypes.memmove(memory.ctypes.data + skip, low, high - low)
+    start = skip + value.ctypes.data - low
+    return np.ndarray(value.shape, value.dtype, memory, start, value.strides)

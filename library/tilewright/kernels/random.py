@@ -3,11 +3,20 @@
 Element i is made of word `i % 4` that Philox gives at counter `offset + i // 4`; one of 64 random
 bits, an integer or an f64, of words `2 * (i % 2)` and the next at counter `offset + i // 2`. So the
 same numbers come whatever the shape, the tile or the device.
+
+Numbers of 64 bits are passed in three parts, of 31, 31 and 2 bits: the fast form takes no larger
+integers, and a seed is usually one.
 """
 
 from __future__ import annotations
 
 import tilewright.language as tl
+
+
+@tl.kernel
+def joined(low, middle, high):
+    """Return the number of 64 bits whose parts these are."""
+    return low | (middle << 31) | (high << 62)
 
 
 @tl.kernel
@@ -46,13 +55,18 @@ def uniform_of(seed, counters, out):
 
 
 @tl.kernel
-def fill(out, count, seed, offset, low, span, KIND: tl.constexpr, BLOCK: tl.constexpr):
+def fill(
+    out, count,
+    seed0, seed1, seed2, offset0, offset1, offset2, low0, low1, low2, span0, span1, span2,
+    KIND: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Fill `out` `[count]` with numbers of a KIND: "uniform", "normal" or "integers".
 
     Integers are `low` and the `span - 1` that follow; a span of 0 stands for 2 ** 64.
     """
     first = tl.program_id(0) * BLOCK
-    counters = offset + first + tl.arange(0, BLOCK)
+    seed = joined(seed0, seed1, seed2)
+    counters = joined(offset0, offset1, offset2) + first + tl.arange(0, BLOCK)
     if KIND == "uniform":
         values = uniform_of(seed, counters, out)
     elif KIND == "normal":
@@ -60,9 +74,10 @@ def fill(out, count, seed, offset, low, span, KIND: tl.constexpr, BLOCK: tl.cons
         values = in_turn(a, b, c, d)
     else:
         words = long_words_of(seed, counters)
+        span = joined(span0, span1, span2)
         if span != 0:
             words = tl.umulhi(words, span.to(tl.uint64))
-        values = low + words.to(tl.int64)
+        values = joined(low0, low1, low2) + words.to(tl.int64)
     start = first * (values.numel // BLOCK)
     lanes = tl.arange(0, values.numel)
     left = tl.minimum(count - start, values.numel).to(tl.int32)
@@ -70,14 +85,19 @@ def fill(out, count, seed, offset, low, span, KIND: tl.constexpr, BLOCK: tl.cons
 
 
 @tl.kernel
-def dropout(x, out, count, seed, offset, threshold, drops_all, scale, BLOCK: tl.constexpr):
-    """Write `x * scale` to `out` where a word of 32 bits is at least `threshold`, else 0."""
+def dropout(
+    x, out, count,
+    seed0, seed1, seed2, offset0, offset1, offset2, threshold, drops_all, scale,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write `x * scale` to `out` where the upper 31 bits of a word reach `threshold`, else 0."""
     first = tl.program_id(0) * BLOCK
-    words = words_of(seed, offset + first + tl.arange(0, BLOCK))
+    counters = joined(offset0, offset1, offset2) + first + tl.arange(0, BLOCK)
+    words = words_of(joined(seed0, seed1, seed2), counters)
     lanes = tl.arange(0, words.numel)
     left = tl.minimum(count - first * 4, words.numel).to(tl.int32)
     values = tl.load(x + first * 4 + lanes, mask=lanes < left)
     wide = values if values.dtype == tl.float64 else values.to(tl.float32)
-    is_kept = (words >= threshold.to(tl.uint32)) & (drops_all == 0)
+    is_kept = ((words >> 1) >= threshold.to(tl.uint32)) & (drops_all == 0)
     kept = tl.where(is_kept, wide * scale.to(wide.dtype), 0)
     tl.store(out + first * 4 + lanes, kept, mask=lanes < left)

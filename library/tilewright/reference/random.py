@@ -90,12 +90,13 @@ def randint(
 
 @np.errstate(all="ignore")
 def dropout(x: Array, p: float, *, seed: int, offset: int = 0) -> Array:
-    """Return `x / (1 - p)`, or 0 where the element's word is below `p * 2^32`; all 0 for p = 1."""
+    """Return `x / (1 - p)`, or 0 where half the element's word is below `p * 2^31`; 0 for p = 1."""
     wide = widened(x, operation="dropout")
     if p == 1:
         return np.zeros_like(x)
-    threshold = min(round(p * _WORD), _WORD - 1)
-    is_kept = words(x.size, seed=seed, offset=offset).reshape(x.shape) >= threshold
+    threshold = min(round(p * 2**31), 2**31 - 1)
+    halves = words(x.size, seed=seed, offset=offset) >> np.uint32(1)
+    is_kept = halves.reshape(x.shape) >= threshold
     scaled: Array = np.where(is_kept, wide * wide.dtype.type(1 / (1 - p)), 0)
     return scaled.astype(to_numpy(from_numpy(x.dtype)))
 

@@ -60,6 +60,8 @@ def viewed(array: Array, shape: Shape, strides: Strides) -> Array:
 
 def transposed(array: Array, order: Sequence[int]) -> Array:
     """Return a view whose axis i is axis `order[i]` of the array."""
+    if not isinstance(array, DeviceArray):
+        return array.transpose(order)
     strides = strides_of(array)
     return viewed(
         array, tuple(array.shape[axis] for axis in order), tuple(strides[axis] for axis in order)

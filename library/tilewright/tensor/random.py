@@ -27,13 +27,15 @@ from tilewright.errors import ArgumentError, ArgumentValueError
 from tilewright.kernels import random as kernels
 from tilewright.runtime.memory import empty
 from tilewright.tensor.arrays import Array, are_aligned, as_array, as_number, dtype_of, output
-from tilewright.tensor.axes import is_same_place, new_array, overlaps
+from tilewright.tensor.axes import is_same_place, new_array, overlaps, viewed
 from tilewright.tensor.configurations import RANDOM_COUNTERS
 from tilewright.tensor.movement import contiguous, copy_elements, is_row_major
 
 _FLOATS = (float16, bfloat16, float32, float64)
 _INT64 = range(-(2**63), 2**63)
-_WORD = 2**32
+_HALF_WORD = 2**31
+# Elements that one launch takes, so that 31 bits count them.
+_PIECE = 2**30
 
 
 def rand(
@@ -97,8 +99,7 @@ def randint(
         )
         raise ArgumentValueError(msg)
     span = last - first + 1
-    bounds = _as_signed(first), _as_signed(span)
-    return _filled("integers", shape, seed, offset, dtype, device, out, bounds)
+    return _filled("integers", shape, seed, offset, dtype, device, out, (first, span))
 
 
 def dropout(x: object, p: float, *, seed: int, offset: int = 0, out: object | None = None) -> Array:
@@ -126,12 +127,16 @@ def dropout(x: object, p: float, *, seed: int, offset: int = 0, out: object | No
     if not is_row_major(result) or (overlaps(result, array) and not is_same_place(result, array)):
         target = new_array(array.shape, dtype_of(array), array)
     drops_all = probability == 1
-    threshold = min(round(probability * _WORD), _WORD - 1)
+    threshold = min(round(probability * _HALF_WORD), _HALF_WORD - 1)
     scale = 0.0 if drops_all else 1 / (1 - probability)
-    kernels.dropout[(-(-count // (4 * RANDOM_COUNTERS)),)](
-        source, target, count, _seed(seed), _offset(offset), threshold, int(drops_all),
-        np.float64(scale), BLOCK=RANDOM_COUNTERS, num_warps=4,
-    )  # fmt: skip
+    flat_source, flat_target = (viewed(a, (count,), (1,)) for a in (source, target))
+    for start in range(0, count, _PIECE):
+        x_piece, piece = flat_source[start : start + _PIECE], flat_target[start : start + _PIECE]
+        kernels.dropout[(-(-piece.shape[0] // (4 * RANDOM_COUNTERS)),)](
+            x_piece, piece, piece.shape[0],
+            *_parts(_seed(seed)), *_parts(_offset(offset) + start // 4), threshold,
+            int(drops_all), np.float64(scale), BLOCK=RANDOM_COUNTERS, num_warps=4,
+        )  # fmt: skip
     if target is not result:
         copy_elements(target, result)
     return result
@@ -162,10 +167,15 @@ def _filled(
     is_direct = is_row_major(result) and are_aligned((result,))
     target = result if is_direct else new_array(extents, dtype, result)
     per_counter = 2 if kind == "integers" or (kind == "uniform" and dtype == float64) else 4
-    kernels.fill[(-(-count // (per_counter * RANDOM_COUNTERS)),)](
-        target, count, _seed(seed), _offset(offset), *bounds,
-        KIND=kind, BLOCK=RANDOM_COUNTERS, num_warps=4,
-    )  # fmt: skip
+    flat = viewed(target, (count,), (1,))
+    for start in range(0, count, _PIECE):
+        piece = flat[start : start + _PIECE]
+        kernels.fill[(-(-piece.shape[0] // (per_counter * RANDOM_COUNTERS)),)](
+            piece, piece.shape[0],
+            *_parts(_seed(seed)), *_parts(_offset(offset) + start // per_counter),
+            *_parts(bounds[0]), *_parts(bounds[1]),
+            KIND=kind, BLOCK=RANDOM_COUNTERS, num_warps=4,
+        )  # fmt: skip
     if target is not result:
         copy_elements(target, result)
     return result
@@ -184,7 +194,7 @@ def _seed(seed: int) -> int:
     if not -(2**63) <= number < 2**64:
         msg = f"seed is {number}; it has 64 bits"
         raise ArgumentValueError(msg)
-    return _as_signed(number)
+    return number
 
 
 def _offset(offset: int) -> int:
@@ -192,9 +202,9 @@ def _offset(offset: int) -> int:
     if not 0 <= number < 2**64:
         msg = f"offset is {number}; it counts from 0 to 2**64 - 1"
         raise ArgumentValueError(msg)
-    return _as_signed(number)
+    return number
 
 
-def _as_signed(number: int) -> int:
-    """Return the signed number of 64 bits that has these bits, as launches take it."""
-    return (number + 2**63) % 2**64 - 2**63
+def _parts(number: int) -> tuple[int, int, int]:
+    """Return the bits of a number of 64 bits as kernels take them: 31, 31 and 2."""
+    return number % 2**31, (number >> 31) % 2**31, (number >> 62) % 4

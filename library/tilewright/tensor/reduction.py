@@ -22,11 +22,9 @@ from tilewright.abi.dtypes import (
 from tilewright.errors import ArgumentError
 from tilewright.kernels import reduction as kernels
 from tilewright.lazy_dataclass import dataclass
-from tilewright.runtime.memory import row_major
 from tilewright.tensor import rows as row_operations
 from tilewright.tensor.arrays import (
     Array,
-    are_aligned,
     as_array,
     check_has_arithmetic,
     dtype_of,
@@ -318,17 +316,11 @@ def _launch(
         OPERATION=operation, BLOCK_M=tiles.block_m, BLOCK_K=tiles.block_n,
         num_warps=tiles.num_warps,
     )  # fmt: skip
-    if parts == 1:
-        return
-    # Bundled for aligned results alone.
-    final = out if are_aligned((out,)) else new_array(kept.sizes, dtype_of(out), x)
-    strides = kept.strides[1] if final is out else row_major(kept.sizes)
-    kernels.combine[(results,)](
-        workspace, final, *kept.sizes, parts, prod(reduced.sizes), divisor, flag, *strides,
-        OPERATION=operation, BLOCK_P=MOST_PARTS, num_warps=1,
-    )  # fmt: skip
-    if final is not out:
-        copy_elements(final, viewed(out, kept.sizes, kept.strides[1]))
+    if parts > 1:
+        kernels.combine[(results,)](
+            workspace, out, *kept.sizes, parts, prod(reduced.sizes), divisor, flag,
+            *kept.strides[1], OPERATION=operation, BLOCK_P=MOST_PARTS, num_warps=1,
+        )  # fmt: skip
 
 
 def _workspace_dtype(dtype: DType, operation: str) -> DType:

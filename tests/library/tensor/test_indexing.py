@@ -39,6 +39,8 @@ def given(side: str, operation: Any, *arrays: HostArray, **options: Any) -> Host
 def test_gather(
     shape: tuple[int, ...], axis: int, count: int, dtype: Any, kind: Any, side: str
 ) -> None:
+    if side == "gpu" and dtype == np.float64:
+        pytest.skip("elements of 8 bytes are compiled just in time, not bundled")
     x = random(shape, dtype)
     places = indices((*shape[:axis], count, *shape[axis + 1 :]), shape[axis], kind)
     found = run(side, indexing.gather, x, places, axis=axis, out=np.zeros(places.shape, dtype))

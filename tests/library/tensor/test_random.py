@@ -93,6 +93,18 @@ def test_numbers_do_not_depend_on_the_shape(side: str) -> None:
     assert np.array_equal(tail, flat[5000:])
 
 
+def test_pieces_of_large_arrays_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.ones(1000, np.float32)
+    expected = [random.rand(1000, seed=5, out=x.copy()), random.dropout(x, 0.5, seed=5)]
+    long = random.randint(0, 9, shape=1000, seed=5, out=np.zeros(1000, np.int64))
+    monkeypatch.setattr(random, "_PIECE", 128)
+    assert np.array_equal(random.rand(1000, seed=5, out=x.copy()), expected[0])
+    assert np.array_equal(random.dropout(x, 0.5, seed=5), expected[1])
+    assert np.array_equal(
+        random.randint(0, 9, shape=1000, seed=5, out=np.zeros(1000, np.int64)), long
+    )
+
+
 def test_offsets_do_not_repeat_past_32_bits() -> None:
     first, second = (reference.rand((64,), seed=1, offset=offset) for offset in (0, 2**32))
     assert not np.array_equal(first, second)
