@@ -180,6 +180,8 @@ def _rebuild(
         if way.is_elsewhere:
             root = Path(folder, "checkout")
             shutil.copytree(checkout.root, root, ignore=_NOT_COPIED)
+            # A project without a table of its own takes Tilewright's, which is no module to copy.
+            shutil.copy(checkout.targets, root / "prebuilt" / "targets.toml")
             path = _copied_path(checkout.root, root, path, Path(folder, "packages"))
         start = f"sys.path[:0] = {path!r}" if way.python else f"sys.path[:] = {path!r}"
         request = {
