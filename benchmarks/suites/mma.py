@@ -131,7 +131,7 @@ def attention(dtype: str, shape: list[int], *, causal: bool) -> Row:
     def sdpa(backend: SDPBackend) -> Contender:
         def call() -> torch.Tensor:
             with sdpa_kernel(backend):
-                return functional.scaled_dot_productattention(
+                return functional.scaled_dot_product_attention(
                     q, k, v, is_causal=causal, enable_gqa=shared != heads
                 )
 
@@ -146,7 +146,7 @@ def attention(dtype: str, shape: list[int], *, causal: bool) -> Row:
     picked = [0, heads - 1]
     wide = [x[:1, [h * x.shape[1] // heads for h in picked]].double() for x in (q, k, v)]
     with sdpa_kernel(SDPBackend.MATH):
-        exact = functional.scaled_dot_productattention(*wide, is_causal=causal)
+        exact = functional.scaled_dot_product_attention(*wide, is_causal=causal)
     name = "attention.causal" if causal else "attention"
     return _row(
         f"{name}/{dtype}/{batch}x{heads}x{shared}x{length}x{dim}/fwd/eager",
