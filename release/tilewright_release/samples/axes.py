@@ -31,6 +31,7 @@ def samples() -> Iterator[Sample]:
         for shape, axis in (((5, 480), 1), ((3, 4080), 1), ((2, 40_000), 1), ((80, 640), 0)):
             for pad in (16, 1):
                 yield from _reductions(dtype, shape, axis, pad)
+        yield from _into_unaligned(dtype)
     for dtype in (int8, float16, float32, float64):
         for pad in (16, 1):
             for width in (64, 1024):
@@ -130,6 +131,31 @@ def _dropped(x: Callable[[], Array], form: str) -> Arguments:
         moved[...] = array
         array = moved
     return (array, 0.25), {"seed": 99}
+
+
+def _into_unaligned(dtype: DType) -> Iterator[Sample]:
+    """Yield reductions in parts whose result begins at an odd place."""
+    for name in ("sum", "max", "argmax", "var"):
+        operation: Callable[..., Array] = getattr(reduction, name)
+        definition: Callable[..., Array] = getattr(definitions, name)
+        result = int64 if name == "argmax" else dtype
+        yield Sample(
+            f"{name}-{dtype}-unaligned",
+            "reduction",
+            operation,
+            partial(_without_out, definition),
+            partial(_with_out, dtype, result),
+        )
+
+
+def _with_out(dtype: DType, result: DType) -> Arguments:
+    return (operand((2, 40_000), dtype), 1), {"out": aligned(3, result)[1:]}
+
+
+def _without_out(definition: Callable[..., Array], x: Array, axis: int, *, out: Array) -> Array:
+    found = definition(x, axis)
+    assert found.shape == out.shape
+    return found
 
 
 def _over_axis(x: Callable[[], Array], axis: int) -> Arguments:

@@ -27,6 +27,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 def samples(root: Path) -> Iterator[Sample]:
     """Yield a call for each bundled signature of these families."""
     yield from _attention_samples()
+    yield from _attention_by_blocks()
     yield from _convolution_samples()
     yield from _example_samples(root)
 
@@ -50,6 +51,30 @@ def _attention_samples() -> Iterator[Sample]:
                         arguments,
                         precision=precision if precision == TF32 else "",
                     )
+
+
+def _attention_by_blocks() -> Iterator[Sample]:
+    """Yield the form whose blocks Hopper copies by itself; without masks and with the causal."""
+    launches = "tilewright.tensor.attention_launches"
+    for dtype in (bfloat16, float16):
+        for dim in configurations.ATTENTION_BLOCKS:
+            for is_causal in (False, True):
+                yield Sample(
+                    f"attention-{dtype}-{dim}-blocks{'-causal' if is_causal else ''}",
+                    "attention",
+                    attention,
+                    _attention_result,
+                    partial(_by_blocks, dtype, dim, is_causal=is_causal),
+                    {
+                        f"{launches}.copies_blocks": always(True),
+                        f"{launches}.processors": always(4),
+                    },
+                )
+
+
+def _by_blocks(dtype: DType, dim: int, *, is_causal: bool) -> Arguments:
+    (q, k, v), options = _attention(dtype, dim, 0, "tf32x3", "fast")
+    return (q, k, v), {**options, "causal": is_causal}
 
 
 def _attention(dtype: DType, dim: int, pad: int, precision: str, form: str) -> Arguments:

@@ -48,8 +48,9 @@ class Sample:
     """An operation to call with the arguments that `arguments` makes, and what defines it.
 
     `family` names the tolerances that its result is held to, with `precision` if there is one apart
-    from the dtype's. `choices` replaces functions that
-    choose tiles, by dotted name, so that each configuration has its turn.
+    from the dtype's. `choices` replaces functions that choose tiles, by dotted name, so that each
+    configuration has its turn. `follows_values` says that what is launched depends on what earlier
+    launches computed.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Sample:
     arguments: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
     choices: Mapping[str, object] = field(default_factory=dict)
     precision: str = ""
+    follows_values: bool = False
 
     def run(self, launch: RunLaunch) -> Any:
         """Call the operation, giving its launches to `launch`, and return its result."""
@@ -83,8 +85,9 @@ class SampleLaunch:
 
 
 def launched_by(sample: Sample) -> list[SampleLaunch]:
-    """Return the launches of a sample; nothing runs."""
+    """Return the launches of a sample; nothing runs unless it has to."""
     launches: list[SampleLaunch] = []
+    interpret = jit.interpret_kernel
 
     def take(
         kernel: Kernel,
@@ -92,9 +95,11 @@ def launched_by(sample: Sample) -> list[SampleLaunch]:
         *,
         grid: tuple[int, int, int],
         arguments: Mapping[str, Any],
-        stepwise: bool = False,  # noqa: ARG001  # nothing runs
+        stepwise: bool = False,
     ) -> None:
         launches.append(SampleLaunch(kernel, signature, grid, arguments))
+        if sample.follows_values:
+            interpret(kernel, signature, grid=grid, arguments=arguments, stepwise=stepwise)
 
     sample.run(take)
     return launches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from tilewright_release.samples import axes, gradients, matmul, others, rows
+from tilewright_release.samples import axes, gradients, index, matmul, others, rows
 from tilewright_release.samples.sample import Sample
 
 
@@ -17,5 +17,6 @@ def all_samples(root: Path) -> tuple[Sample, ...]:
         *others.samples(root),
         *rows.samples(),
         *axes.samples(),
+        *index.samples(),
         *gradients.samples(),
     )
