@@ -106,8 +106,10 @@ def undefined_families(declared: Sequence[DeclaredEntry], checkout: Checkout) ->
         module = name.removeprefix(_LIBRARY).partition(":")[0]
         if module != family:
             yield f"{name} is declared in family {family}, its module is {module}"
-        if not (reference / f"{module}.py").is_file():
-            yield f"{name} has no definition: {reference / module}.py does not exist"
+        # A gradient is defined where its operation is.
+        definition = reference / f"{module.removesuffix('_backward')}.py"
+        if not definition.is_file():
+            yield f"{name} has no definition: {definition} does not exist"
 
 
 def unmatched_tolerances(
