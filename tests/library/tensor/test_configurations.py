@@ -14,13 +14,7 @@ import pytest
 from tilewright.abi.dtypes import DType, bfloat16, float8e5, float16, float32
 from tilewright.abi.signature import Pointer
 from tilewright.kernels.attention import attention_blocks
-from tilewright.kernels.matmul import matmul_blocks, matmul_parts, matmul_rows
-from tilewright.tensor.block_configurations import (
-    BLOCK_FORMS,
-    BlockProduct,
-    block_choice,
-    clocks_otherwise,
-)
+from tilewright.kernels.matmul import matmul_blocks
 from tilewright.tensor.configurations import (
     ATTENTION_16,
     ATTENTION_16_GENERAL,
@@ -33,14 +27,17 @@ from tilewright.tensor.configurations import (
     ELEMENTWISE_WIDE,
     LONG_ROWS,
     LONG_ROWS_UNALIGNED,
+    MATMUL_BLOCKS,
     MATMUL_FAST,
     MATMUL_GENERAL,
+    MATMUL_WIDEST,
     ROWS,
     ROWS_LOOPED,
     TILES,
     Configuration,
     DotConfiguration,
     attention_configuration,
+    blocks_configuration,
     convolution_configuration,
     elementwise_configuration,
     matmul_configuration,
@@ -51,7 +48,6 @@ from tilewright_release.checkout import Checkout
 from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
 ROOT = Path(__file__).parents[3]
-BY_BLOCKS = (matmul_blocks, matmul_rows, matmul_parts)
 SIGNATURES = ROOT / "prebuilt" / "signatures"
 ELEMENTWISE = (ELEMENTWISE_WIDE, ELEMENTWISE_TALL)
 EXPECTED: dict[str, dict[str, tuple[Configuration, ...]]] = {
@@ -142,7 +138,7 @@ def precision_of(entry: DeclaredEntry) -> str:
 def test_products_are_declared_in_every_form_that_is_chosen() -> None:
     declared_forms: dict[Any, set[tuple[Any, DotConfiguration]]] = defaultdict(set)
     for entry in products("matmul"):
-        if entry.kernel in BY_BLOCKS:
+        if entry.kernel is matmul_blocks:
             continue
         values, signature = entry.signature.constexprs, entry.signature
         key = (*dtypes_of(entry, "a", "c"), precision_of(entry), signature.specialization)
@@ -160,83 +156,48 @@ def test_products_are_declared_in_every_form_that_is_chosen() -> None:
 
 def test_products_by_blocks_are_declared_as_they_are_chosen() -> None:
     found = {
-        (
-            *dtypes_of(e, "a", "c"),
-            precision_of(e),
-            e.kernel.name.removeprefix("matmul_"),
-            (values["A_UNIT"], values["B_UNIT"]),
-            tiles_of(e),
-            values.get("FULL_EPILOGUE", True),
-        )
+        (*dtypes_of(e, "a", "c"), (values["A_UNIT"], values["B_UNIT"]), tiles_of(e))
         for e in products("matmul")
-        if e.kernel in BY_BLOCKS
+        if e.kernel is matmul_blocks
         for values in [e.signature.constexprs]
     }
+    units = [("k", "n"), ("k", "k"), ("m", "n"), ("m", "k")]
     assert found == {
-        (dtype, result, precision, form.kernel, units, form.tiles, form.is_full)
-        for (dtype, precision), forms in BLOCK_FORMS.items()
-        for form in forms
-        for result in form.results
-        for units in form.units
+        (dtype, result, unit, tiles)
+        for dtype, table in MATMUL_BLOCKS.items()
+        for result in RESULTS[dtype]
+        for unit in (units if dtype.bits == 16 else [("k", "k")])
+        for tiles in table
     }
+    for entry in products("matmul"):
+        if entry.kernel is matmul_blocks:
+            is_full = entry.signature.constexprs["FULL_EPILOGUE"]
+            assert is_full == (tiles_of(entry) != MATMUL_WIDEST)
 
 
-def product_of(
-    *sizes: int,
-    dtype: DType = bfloat16,
-    result: DType = bfloat16,
-    precision: str = "ieee",
-    units: tuple[str, str] = ("k", "k"),
-    is_even: bool = True,
-    is_bare: bool = True,
-    is_active: bool = False,
-) -> BlockProduct:
-    m, n, k = sizes
-    even = (is_even, is_bare, is_active)
-    return BlockProduct((m, n, k), 1, dtype, result, precision, units, *even)
+def test_large_products_are_by_blocks_and_small_ones_are_not() -> None:
+    def chosen(m: int, n: int, *, full_epilogue: bool = False) -> DotConfiguration | None:
+        units = ("m", "n")
+        return blocks_configuration(m, n, 1, float16, units=units, full_epilogue=full_epilogue)
 
-
-def chosen(product: BlockProduct) -> tuple[str, int, int, int] | None:
-    found = block_choice(product)
-    if found is None:
-        return None
-    tiles = found.form.tiles
-    return found.form.kernel, tiles.block_m, tiles.block_n, found.parts
-
-
-def test_wide_tiles_serve_large_products_and_parts_those_of_few_rows() -> None:
-    assert chosen(product_of(8192, 8192, 8192)) == ("blocks", 128, 256, 1)
-    assert chosen(product_of(8192, 8192, 8192, is_bare=False)) == ("blocks", 128, 128, 1)
-    assert chosen(product_of(1024, 1024, 1024)) == ("blocks", 64, 128, 1)
-    assert chosen(product_of(1, 4096, 4096)) == ("parts", 16, 64, 2)
-    assert chosen(product_of(16, 8192, 8192)) == ("parts", 16, 64, 1)
-    assert chosen(product_of(64, 4096, 4096)) == ("parts", 64, 64, 2)
-
-
-def test_rows_of_any_alignment_have_their_own_form() -> None:
-    odd = product_of(4097, 4095, 4093, is_even=False)
-    assert chosen(odd) == ("rows", 128, 256, 1)
-    assert chosen(odd._replace(is_active=True)) == ("rows", 128, 64, 1)
-    assert chosen(odd._replace(is_bare=False)) == ("rows", 128, 64, 1)
+    square = DotConfiguration(128, 128, 64, 8, 4)
+    assert chosen(8192, 8192) == MATMUL_WIDEST
+    assert chosen(8192, 8192, full_epilogue=True) == square
+    assert chosen(1024, 2048) == square
+    assert chosen(16, 256) is None
 
 
 def test_only_what_the_instruction_reads_goes_by_blocks() -> None:
-    large = product_of(8192, 8192, 8192)
-    assert chosen(large._replace(units=("m", "n")))
-    eight = large._replace(dtype=float8e5)
-    assert chosen(eight)
-    assert not chosen(eight._replace(units=("k", "n")))
-    wide = large._replace(dtype=float32, result=float32)
-    assert not chosen(wide)
-    assert chosen(wide._replace(precision="tf32"))
-    assert not chosen(wide._replace(precision="tf32", units=("m", "k")))
+    def chosen(dtype: DType, *units: str) -> bool:
+        a, b = units
+        found = blocks_configuration(8192, 8192, 1, dtype, units=(a, b), full_epilogue=False)
+        return found is not None
 
-
-def test_blocks_are_cheaper_where_both_forms_serve() -> None:
-    for sizes in ((512, 512, 512), (16, 256, 64), (4096, 4096, 4096), (128, 8192, 8192)):
-        found = block_choice(product_of(*sizes))
-        assert found is not None
-        assert found.clocks < clocks_otherwise(product_of(*sizes), fast=True)
+    assert chosen(bfloat16, "m", "k")
+    assert not chosen(bfloat16, "any", "any")
+    assert chosen(float8e5, "k", "k")
+    assert not chosen(float8e5, "k", "n")
+    assert not chosen(float32, "k", "k")
 
 
 def test_every_tile_of_a_product_is_the_best_for_some_shape() -> None:
