@@ -355,6 +355,12 @@ def _values(words: Array, type_: str) -> Array:
     return np.asarray(pa.from_bits(words, type_).astype(wide))
 
 
+def _prefetch(machine: Machine, instruction: Instruction, threads: Array) -> None:
+    machine.expect(instruction.opcode[1:] == ("tensormap",), instruction, "only maps are fetched")
+    (place,) = instruction.operands
+    machine.tensor_map(int(machine.read(place.strip("[]"), threads, "u64")[0]))
+
+
 def _nothing(_machine: Machine, _instruction: Instruction, _threads: Array) -> None:
     """Memory has one order here, and there are as many registers as the program names."""
 
@@ -363,6 +369,7 @@ EXECUTE: dict[str, Callable[[Machine, Instruction, Array], None]] = {
     "wgmma": wgmma,
     "fence": _nothing,
     "setmaxnreg": _nothing,
+    "prefetch": _prefetch,
 }
 # What a whole warp executes together; in hardware, lanes that were apart have met again by then.
 ALIGNED = ("wgmma", "stmatrix", "setmaxnreg")
