@@ -297,11 +297,17 @@ ATTENTION_BLOCKS: dict[int, DotConfiguration] = {
     128: DotConfiguration(128, 128, 128, 8, 2),
     256: DotConfiguration(128, 64, 256, 8, 2),
 }
+# With a bias, blocks of which take room as well.
+ATTENTION_BLOCKS_BIASED: dict[int, DotConfiguration] = {
+    **{dim: tiles for dim, tiles in ATTENTION_BLOCKS.items() if dim <= 64},
+    128: DotConfiguration(128, 64, 128, 8, 2),
+}
 
 
-def attention_blocks_configuration(dim: int) -> DotConfiguration:
-    """Return the configuration by blocks for heads of that extent, which the table must reach."""
-    return next(tiles for padded, tiles in ATTENTION_BLOCKS.items() if dim <= padded)
+def attention_blocks_configuration(dim: int, *, has_bias: bool) -> DotConfiguration | None:
+    """Return the configuration by blocks for heads of that extent; None if there is none."""
+    table = ATTENTION_BLOCKS_BIASED if has_bias else ATTENTION_BLOCKS
+    return next((tiles for padded, tiles in table.items() if dim <= padded), None)
 
 
 # Convolutions: pixels, filters, channels of one step.

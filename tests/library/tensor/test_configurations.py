@@ -20,6 +20,7 @@ from tilewright.tensor.configurations import (
     ATTENTION_16_GENERAL,
     ATTENTION_32,
     ATTENTION_BLOCKS,
+    ATTENTION_BLOCKS_BIASED,
     CONVOLUTION_16,
     CONVOLUTION_32,
     CONVOLUTION_GENERAL,
@@ -219,9 +220,10 @@ def test_attention_is_declared_as_it_is_chosen() -> None:
         form = "blocks" if is_own else entry.signature.specialization
         precision = "ieee" if is_own else precision_of(entry)
         declared_tiles[dtype, precision, form].add(tiles_of(entry))
+    blocks = {*ATTENTION_BLOCKS.values(), *ATTENTION_BLOCKS_BIASED.values()}
     assert declared_tiles == {
         **{(t, "ieee", "fast"): set(ATTENTION_16.values()) for t in (float16, bfloat16)},
-        **{(t, "ieee", "blocks"): set(ATTENTION_BLOCKS.values()) for t in (float16, bfloat16)},
+        **{(t, "ieee", "blocks"): blocks for t in (float16, bfloat16)},
         **{(t, "ieee", "general"): set(ATTENTION_16_GENERAL.values()) for t in (float16, bfloat16)},
         **{
             (float32, precision, form): set(ATTENTION_32.values())
