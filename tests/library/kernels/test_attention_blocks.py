@@ -44,7 +44,7 @@ def use(monkeypatch: pytest.MonkeyPatch, tiles: DotConfiguration) -> None:
     monkeypatch.setattr(attention_launches, "copies_blocks", lambda _device: True)
     monkeypatch.setattr(attention_launches, "processors", lambda _device: 2)
     monkeypatch.setattr(
-        attention_launches, "attention_blocks_configuration", lambda _dim, has_bias: tiles
+        attention_launches, "attention_blocks_configuration", lambda _dim, **_options: tiles
     )
     forget_plans()
 
