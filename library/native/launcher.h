@@ -177,7 +177,7 @@ typedef struct {
     uint64_t sizes[5];    // innermost first, as the driver wants them
     uint64_t strides[5];  // bytes, innermost left out: strides[0] belongs to dimension 1
     uint32_t box[5];
-    uint32_t rank, code, swizzle_bytes, device;
+    uint32_t rank, code, swizzle_bytes, device, rounds_to_tf32;
 } TensorMapKey;
 
 int tw_tensor_map(const TensorMapKey *key, CUtensorMap *map);

@@ -19,7 +19,7 @@ typedef struct {
 } Expression;
 
 typedef struct {
-    uint32_t rank, code, swizzle_bytes;
+    uint32_t rank, code, swizzle_bytes, rounds_to_tf32;
     uint32_t box[5];
     Expression sizes[5], strides[5];  // outermost first, strides in elements
 } TensorMapPlan;
@@ -168,8 +168,9 @@ static int parse_tensor_map(PyObject *tuple, Parameter *parameter)
 {
     PyObject *sizes, *strides, *box;
     unsigned int code, swizzle_bytes;
-    if (!PyArg_ParseTuple(tuple, "IIO!O!O!", &code, &swizzle_bytes, &PyTuple_Type, &sizes, &PyTuple_Type, &strides,
-                          &PyTuple_Type, &box)) {
+    int rounds_to_tf32 = 0;
+    if (!PyArg_ParseTuple(tuple, "IIO!O!O!|p", &code, &swizzle_bytes, &PyTuple_Type, &sizes, &PyTuple_Type, &strides,
+                          &PyTuple_Type, &box, &rounds_to_tf32)) {
         return -1;
     }
     Py_ssize_t rank = PyTuple_Size(sizes);
@@ -186,6 +187,7 @@ static int parse_tensor_map(PyObject *tuple, Parameter *parameter)
     map->rank = (uint32_t)rank;
     map->code = code;
     map->swizzle_bytes = swizzle_bytes;
+    map->rounds_to_tf32 = (uint32_t)rounds_to_tf32;
     for (Py_ssize_t i = 0; i < rank; i++) {
         map->box[i] = (uint32_t)PyLong_AsUnsignedLong(PyTuple_GetItem(box, i));
         if (PyErr_Occurred() || parse_expression(PyTuple_GetItem(sizes, i), &map->sizes[i]) < 0 ||
@@ -352,6 +354,7 @@ static int pack_tensor_map(const Plan *plan, const Parameter *parameter, const C
     key.rank = map->rank;
     key.code = map->code;
     key.swizzle_bytes = map->swizzle_bytes;
+    key.rounds_to_tf32 = map->rounds_to_tf32;
     key.device = (uint32_t)plan->device;
     for (uint32_t i = 0; i < map->rank; i++) {
         uint32_t inner = map->rank - 1 - i;

@@ -14,11 +14,13 @@ typedef struct {
 static CachedMap cache[SETS][WAYS];
 static uint64_t clock_ticks = 0, hits = 0, misses = 0;
 
-static int data_type(uint32_t code)
+static int data_type(uint32_t code, uint32_t rounds_to_tf32)
 {
-    // CUtensorMapDataType; signed narrow integers and 8-bit floats have none of their own, and copying bits is all TMA does.
+    // CUtensorMapDataType; signed narrow integers and 8-bit floats have none of their own, and copying bits is all TMA
+    // does, but for f32 that it rounds to tf32 (to nearest even) on its way.
+    enum { TFLOAT32 = 11 };
     static const signed char table[CODE_COUNT] = {0, 0, 1, 3, 5, 0, 1, 2, 4, 6, 9, 7, 8, 0, 0};
-    return table[code];
+    return rounds_to_tf32 ? TFLOAT32 : table[code];
 }
 
 static int swizzle_mode(uint32_t bytes)
@@ -45,7 +47,7 @@ static int encode(const TensorMapKey *key, CUtensorMap *map)
         return -1;
     }
     CUresult result = cu.TensorMapEncodeTiled(
-        map, data_type(key->code), key->rank, (void *)(uintptr_t)key->address, key->sizes, key->strides, key->box,
+        map, data_type(key->code, key->rounds_to_tf32), key->rank, (void *)(uintptr_t)key->address, key->sizes, key->strides, key->box,
         element_strides, INTERLEAVE_NONE, swizzle_mode(key->swizzle_bytes), L2_PROMOTE_256B, OUT_OF_BOUNDS_ZEROS);
     return tw_check(result, "cuTensorMapEncodeTiled");
 }

@@ -8,6 +8,7 @@ from typing import Any
 from helpers.hopper_launch import run_on_hopper
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
+from tilewright.kernels import movement
 from tilewright.language.kernel import Kernel
 from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.interpret import scheduled, tile
@@ -34,13 +35,14 @@ def block_run(way: str, names: list[str]) -> Callable[..., None]:
     ) -> None:
         assert not stepwise
         names.append(kernel.name)
-        has_own = way in ("own", "ptx")
+        # Kernels that copy operands of those by blocks have the common schedule alone.
+        has_own = way in ("own", "ptx") and kernel.module != movement.__name__
         target = HOPPER if has_own else None
         module = schedule_signature(kernel, signature, snapshots=Snapshots(), target=target)
         assert ("producer_warps" in module.attributes) == has_own
         if way == "tile":
             tile.run(lower_kernel(kernel, signature), grid=grid, arguments=arguments)
-        elif way == "ptx":
+        elif way == "ptx" and has_own:
             run_on_hopper(module, arguments, grid=grid, ctas=2)
         else:
             scheduled.run(module, grid=grid, arguments=arguments)

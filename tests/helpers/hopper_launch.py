@@ -64,7 +64,14 @@ def _value(
     def numbers(texts: tuple[str, ...]) -> tuple[int, ...]:
         return tuple(map(number, texts))
 
-    return TensorMap(base, numbers(spec.sizes), numbers(spec.strides), spec.box, spec.swizzle_bytes)
+    return TensorMap(
+        base,
+        numbers(spec.sizes),
+        numbers(spec.strides),
+        spec.box,
+        spec.swizzle_bytes,
+        spec.rounding,
+    )
 
 
 def _memory(value: Array | float) -> Array | float:

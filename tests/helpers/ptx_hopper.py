@@ -18,6 +18,7 @@ import numpy as np
 from helpers import ptx_arithmetic as pa
 from helpers.ptx_arithmetic import Array
 from helpers.ptx_program import names_of
+from tilewright_compiler.interpret.numerics import rounded_to_even_tf32
 
 if TYPE_CHECKING:
     from helpers.ptx_interpreter import Machine
@@ -33,13 +34,17 @@ _EIGHT_BITS = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map: a tensor of these sizes and strides (in elements) in `memory`, and a box."""
+    """A tensor map: a tensor of these sizes and strides (in elements) in `memory`, and a box.
+
+    Loads round to tf32, ties to even, if it says so: as an H200 was seen to do.
+    """
 
     memory: Array
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle_bytes: int
+    rounding: str = ""
 
     def places(self, first: tuple[int, ...]) -> tuple[Array, Array]:
         """Return where the elements of the box at `first` are in memory, and which exist."""
@@ -206,6 +211,7 @@ def _start_copy(machine: Machine, instruction: Instruction, threads: Array) -> N
 
     def load() -> None:
         data = np.where(inside, tensor_map.memory[where], tensor_map.memory.dtype.type(0))
+        data = rounded_to_even_tf32(data) if tensor_map.rounding == "tf32" else data
         machine.shared[cta][places] = data[:, None].view(np.uint8).reshape(-1, size)
         barrier.bytes -= places.size
         barrier.settle()

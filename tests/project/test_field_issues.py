@@ -186,7 +186,7 @@ ISSUES: dict[int, tuple[str, tuple[str, ...]]] = {
         "triton 2637: a launch costs 220 us",
         ("benchmarks/test_gate.py::test_a_launch_must_beat_the_peers_in_its_run",),
     ),
-    45: ("llm-d 1386: cuobjdump is needed at run time", _NO_TOOLS),
+    45: ("a serving stack, 1386: cuobjdump is needed at run time", _NO_TOOLS),
     46: ("dynamo 2945, DeepGEMM 359: nvcc is needed at run time", _NO_TOOLS),
     48: (
         "TransformerEngine 872, xgrammar 231, vllm 32611: import starts CUDA, fork breaks",

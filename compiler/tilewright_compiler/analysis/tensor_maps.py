@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.abi.arguments import AbiParameter, TensorMapSpec
+from tilewright.abi.arguments import AbiParameter, MapRounding, TensorMapSpec
 from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import INT31_MAX
 from tilewright.errors import InternalCompilerError
@@ -76,6 +76,8 @@ class LaunchExpressions:
                 return f"grid{operation.attributes['axis']}"
             case "constant":
                 return str(int(operation.attributes["value"]))
+            case "multiple_of":
+                return self.of(operation.operands[0])
             case "cast" if _is_widening(operation):
                 return self.of(operation.operands[0])
             case "add" | "sub" | "mul" if element_dtype(value.type).bits == 64:
@@ -88,11 +90,17 @@ class LaunchExpressions:
 
 
 def tensor_map_spec(
-    expressions: LaunchExpressions, descriptor: Value, layout: SharedLayout, *, groups: int = 1
+    expressions: LaunchExpressions,
+    descriptor: Value,
+    layout: SharedLayout,
+    *,
+    groups: int = 1,
+    rounding: MapRounding = "",
 ) -> TensorMapSpec | None:
     """Return how the host builds the map that copies blocks of `descriptor` to tiles of `layout`.
 
-    With `groups`, blocks are copied in as many parts of their rows. None if the descriptor is not
+    With `groups`, blocks are copied in as many parts of their rows; `rounding` is what becomes of
+    their elements. None if the descriptor is not
     made of launch arguments, or bulk copies do not write that layout.
     """
     type_, made = descriptor.type, expressions.producer(descriptor)
@@ -114,6 +122,7 @@ def tensor_map_spec(
         strides=(*known[rank:], "1"),
         box=type_.padded(boxes.shape),
         swizzle_bytes=boxes.swizzle_bytes,
+        rounding=rounding,
     )
 
 
@@ -143,7 +152,13 @@ def tensor_maps(module: Module) -> Mapping[Operation, TensorMap]:
         if operation.name not in ("tma_load", "tma_store"):
             continue
         descriptor, tile, boxes = copied_tile(operation)
-        spec = tensor_map_spec(expressions, descriptor, tile.layout, groups=boxes.groups)
+        spec = tensor_map_spec(
+            expressions,
+            descriptor,
+            tile.layout,
+            groups=boxes.groups,
+            rounding=operation.attributes.get("rounding", ""),
+        )
         if spec is None:
             msg = f"{operation.name} of a descriptor that no launch argument describes"
             raise InternalCompilerError(msg)

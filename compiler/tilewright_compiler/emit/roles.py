@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from tilewright_compiler.emit.control import EmitBlock
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter, layout_of
+from tilewright_compiler.emit.types import GENERIC_POINTER
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.layout.convert import part_registers
 from tilewright_compiler.layout.linear import NUM_LANES
@@ -47,6 +48,7 @@ def _emit_roles(emitter: KernelEmitter, operation: Operation, emit_block: EmitBl
         is_first = text.value(f'llvm.icmp "eq" {emitter.threads.thread}, {first} : i32')
         text.line(f"scf.if {is_first} {{")
         with text.nested(), emitter.producer():
+            _prefetch_maps(emitter)
             emit_block(emitter, producer)
         text.line("}")
         text.line(f"nvvm.bar.warp.sync {text.i32(-1)} : i32")
@@ -55,6 +57,13 @@ def _emit_roles(emitter: KernelEmitter, operation: Operation, emit_block: EmitBl
         _emit_registers(emitter, "increase", operation.attributes["consumer_registers"])
         emit_block(emitter, consumer)
     text.line("}")
+
+
+def _prefetch_maps(emitter: KernelEmitter) -> None:
+    """Bring the tensor maps to where copies read them; those of stores are needed much later."""
+    for name in dict.fromkeys(emitter.parameters.tensor_maps.values()):
+        operand = (name, GENERIC_POINTER, "l")
+        emitter.text.assembly("prefetch.tensormap [$0];", [operand])
 
 
 def _emit_registers(emitter: KernelEmitter, change: str, count: int) -> None:

@@ -127,6 +127,14 @@ def rounded_to_tf32(value: Array) -> Array:
     return np.where(np.isfinite(value), nearest, value)
 
 
+def rounded_to_even_tf32(value: Array) -> Array:
+    """Return f32 with 13 bits of the significand cleared, rounded to nearest, ties to even."""
+    bits = value.view(np.uint32)
+    half = np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))
+    nearest = ((bits + half) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isfinite(value), nearest, value)
+
+
 def _widened(value: Array) -> Array:
     narrow = value.dtype.itemsize <= 2 and value.dtype.kind not in "biu"
     return value.astype(np.float32) if narrow else value

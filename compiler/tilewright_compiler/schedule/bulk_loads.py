@@ -9,11 +9,14 @@ lies in shared memory as the instruction can read it, and A lies there too or is
 Of products of 8-bit floats the hardware keeps fewer bits of a sum than f32 has (some 14). So each
 dot adds up its block alone, and the sum is added to the accumulator in f32: the error does not grow
 with the loop.
+
+The warpgroup's instruction takes the upper bits of f32. So a block that only products in tf32 read
+is rounded on its way, and no other block of f32 is an operand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from tilewright.abi.dtypes import bfloat16, float16, float32
 from tilewright.lazy_dataclass import dataclass
@@ -38,6 +41,7 @@ _GROUP_ROWS = 64
 _MOST_COLUMNS = 256
 _LEAST_COLUMNS = 8
 _LONGEST_APART = 128
+_TF32 = "tf32"
 
 
 def bulk_loads(module: Module) -> Module:
@@ -58,21 +62,26 @@ def bulk_loads(module: Module) -> Module:
             layout = tiles[operation.result].layout
             descriptors.check(operation.operands[0], layout, user=operation)
     sources = dict(tiles)
+    rounded = _rounded(tiles, operations)
     for operation in operations:
         if operation.name == "transpose" and operation.operands[0] in sources:
             sources[operation.result] = _transposed(sources[operation.operands[0]], operation)
+            if operation.operands[0] in rounded:
+                rounded.add(operation.result)
     atoms: dict[Operation, _Atom] = {}
     reason = Unsuited("no product reads blocks of a tensor descriptor")
     for operation in operations:
         if operation.name == "dot" and any(value in sources for value in operation.operands):
             try:
+                _check_instruction(operation, sources, rounded)
                 atoms[operation] = _atom(operation, sources, module.signature.num_warps)
             except Unsuited as error:
                 reason = error
     if not atoms:
         raise reason
     check_accumulators(module, {dot: 2 if atom.is_apart else 1 for dot, atom in atoms.items()})
-    return rewrite_module(module, _Rewrite(tiles, sources, atoms, _read_by_others(module, atoms)))
+    read = _read_by_others(module, atoms)
+    return rewrite_module(module, _Rewrite(tiles, sources, atoms, read, rounded))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +117,6 @@ def _atom(dot: Operation, sources: Mapping[Value, SharedType], num_warps: int) -
     """Return how a dot is executed by warpgroups; raises Unsuited."""
     a, b, _ = dot.operands
     dtype = element_dtype(a.type)
-    if not _has_instruction(dot):
-        msg = f"wgmma does not multiply {dtype} by {element_dtype(b.type)} as this product asks"
-        raise Unsuited(msg, dot)
     if b not in sources:
         msg = "the second operand of a product is no block of a tensor descriptor"
         raise Unsuited(msg, dot)
@@ -141,15 +147,41 @@ def _atom(dot: Operation, sources: Mapping[Value, SharedType], num_warps: int) -
     return _Atom(atom.name, (along_m * GROUP_WARPS, along_n), a in sources, is_apart)
 
 
-def _has_instruction(dot: Operation) -> bool:
-    """Whether `wgmma` computes what the dot says, and no less.
-
-    Of f32 it would take the upper bits instead of rounding to tf32.
-    """
+def _check_instruction(
+    dot: Operation, sources: Mapping[Value, SharedType], rounded: Set[Value]
+) -> None:
+    """Demand that `wgmma` computes what the dot says, and no less. Raises Unsuited."""
     a, b = (element_dtype(value.type) for value in dot.operands[:2])
-    if a in (float16, bfloat16):
-        return a == b
-    return a.bits == b.bits == 8 and a.is_float == b.is_float
+    if a.bits == 8:
+        is_known = b.bits == 8 and a.is_float == b.is_float
+    elif a == float32:
+        is_known = b == float32 and dot.attributes["precision"] == _TF32
+        if is_known and not rounded >= sources.keys() & dot.operands[:2]:
+            msg = f"a block of {a} is read as it is, too, not only rounded to tf32"
+            raise Unsuited(msg, dot)
+    else:
+        is_known = a == b and a in (float16, bfloat16)
+    if not is_known:
+        msg = f"wgmma does not multiply {a} by {b} as this product asks"
+        raise Unsuited(msg, dot)
+
+
+def _rounded(tiles: Iterable[Value], operations: Sequence[Operation]) -> set[Value]:
+    """Return the blocks of f32 that only products in tf32 read, transposed perhaps."""
+    users: dict[Value, list[Operation]] = {}
+    for operation in operations:
+        for operand in operation.operands:
+            users.setdefault(operand, []).append(operation)
+
+    def is_rounded(value: Value) -> bool:
+        def rounds(user: Operation) -> bool:
+            if user.name == "transpose":
+                return is_rounded(user.result)
+            return user.name == "dot" and user.attributes["precision"] == _TF32
+
+        return all(map(rounds, users.get(value, ())))
+
+    return {tile for tile in tiles if element_dtype(tile.type) == float32 and is_rounded(tile)}
 
 
 def _read_by_others(module: Module, atoms: Mapping[Operation, _Atom]) -> frozenset[Value]:
@@ -175,19 +207,23 @@ class _Rewrite:
         sources: Mapping[Value, SharedType],
         atoms: Mapping[Operation, _Atom],
         read: frozenset[Value],
+        rounded: Set[Value],
     ) -> None:
         self._tiles = tiles
         self._sources = sources
         self._atoms = atoms
         self._read = read
+        self._rounded = rounded
         self._shared: dict[Value, Value] = {}
 
     def __call__(
         self, operation: Operation, operands: tuple[Value, ...], builder: Builder
     ) -> tuple[Value, ...] | None:
         if operation.name == "descriptor_load":
+            rounding = {"rounding": _TF32} if operation.result in self._rounded else {}
             type_ = self._tiles[operation.result]
-            return self._place(operation, builder.value("tma_tile", operands, type_), builder)
+            tile = builder.value("tma_tile", operands, type_, **rounding)
+            return self._place(operation, tile, builder)
         if operation.name == "transpose" and operation.result in self._sources:
             source = self._shared[operation.operands[0]]
             order: tuple[int, ...] = operation.attributes["order"]

@@ -44,6 +44,8 @@ class Producer(Role):
         place = self.place(tile, counter.slot, builder)
         self.values[tile.result] = place
         descriptor, *coordinates = (self.values.get(value, value) for value in tile.operands)
-        builder.create("tma_load", [descriptor, place, full, *coordinates])
+        copy = builder.create("tma_load", [descriptor, place, full, *coordinates])
+        if "rounding" in tile.attributes:
+            copy.attributes["rounding"] = tile.attributes["rounding"]
         if tile is site.tiles[-1]:
             self.counters[group] = counter.advanced(builder, group.slots)

@@ -19,11 +19,15 @@ ABI_VERSION = 1
 
 ParameterKind = Literal["pointer", "scalar", "grid", "tensor_map", "workspace"]
 GridKind = Literal["user", "persistent"]
+MapRounding = Literal["", "tf32"]
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMapSpec:
-    """How a TMA tensor map is built on the host: expressions name launch arguments."""
+    """How a TMA tensor map is built on the host: expressions name launch arguments.
+
+    With a `rounding`, loads round f32 to tf32 on their way.
+    """
 
     pointer: str
     dtype: DType
@@ -31,6 +35,7 @@ class TensorMapSpec:
     strides: tuple[str, ...]
     box: tuple[int, ...]
     swizzle_bytes: Literal[0, 32, 64, 128] = 0
+    rounding: MapRounding = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,8 @@ def _parameter_to_json(parameter: AbiParameter) -> dict[str, Any]:
             "box": list(tensor_map.box),
             "swizzle": tensor_map.swizzle_bytes,
         }
+        if tensor_map.rounding:
+            data["tensor_map"]["rounding"] = tensor_map.rounding
     return data
 
 
@@ -198,6 +205,7 @@ def _parameter_from_json(data: dict[str, Any]) -> AbiParameter:
             strides=tuple(tensor_map["strides"]),
             box=tuple(tensor_map["box"]),
             swizzle_bytes=tensor_map["swizzle"],
+            rounding=tensor_map.get("rounding", ""),
         ),
         size_expression=data.get("size", ""),
         zeroed=data.get("zeroed", False),

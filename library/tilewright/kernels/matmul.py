@@ -20,13 +20,25 @@ GELU = tl.constexpr(2)
 SILU = tl.constexpr(3)
 SIGMOID = tl.constexpr(4)
 
+# Rows of the warpgroup's instruction.
+GROUP_ROWS = tl.constexpr(64)
+
+# So many parts are read at a time, and so many elements of each: what registers hold.
+PARTS_AT_ONCE = tl.constexpr(4)
+ELEMENTS_AT_ONCE = tl.constexpr(4096)
+
 MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
 
 
 @tl.kernel
 def tile_origin(m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Return the first row and the first column of this program's tile, in grouped order."""
-    program = tl.program_id(0).to(tl.int32)
+    return origin_of_tile(tl.program_id(0).to(tl.int32), m, n, BLOCK_M, BLOCK_N)
+
+
+@tl.kernel
+def origin_of_tile(program, m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Return the first row and the first column of a tile by its place in grouped order."""
     tiles_m = tl.cdiv(m, BLOCK_M).to(tl.int32)
     group = tl.cdiv(n, BLOCK_N).to(tl.int32) * GROUP_M
     first = program // group * GROUP_M
@@ -227,14 +239,45 @@ def matrices(
 ):  # fmt: skip
     """Return a descriptor of the batch's matrices at `x`, of these strides, contiguous along rows.
 
-    The grid walks the batch, so its extents are the batch's.
+    Strides are multiples of 16 bytes. The grid walks the batch, so its extents are the batch's.
     """
+    unit: tl.constexpr = 16 // x.dtype.element_ty.itemsize
     return tl.make_tensor_descriptor(
         x,
         shape=[tl.num_programs(2), tl.num_programs(1), rows, columns],
-        strides=[batch0, batch1, row, 1],
+        strides=[
+            tl.multiple_of(batch0, unit),
+            tl.multiple_of(batch1, unit),
+            tl.multiple_of(row, unit),
+            1,
+        ],
         block_shape=[1, 1, ROWS, COLUMNS],
     )
+
+
+@tl.kernel
+def factors(
+    a, b, m, n, k, a_extent, b_extent,
+    a_batch0, a_batch1, a_outer, b_batch0, b_batch1, b_outer,
+    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Return descriptors of A and B, or of their transposes where those are contiguous."""
+    if A_UNIT == "m":
+        left = matrices(a, k, a_extent, a_batch0, a_batch1, a_outer, BLOCK_K, BLOCK_M)
+    else:
+        left = matrices(a, m, a_extent, a_batch0, a_batch1, a_outer, BLOCK_M, BLOCK_K)
+    if B_UNIT == "k":
+        right = matrices(b, n, b_extent, b_batch0, b_batch1, b_outer, BLOCK_N, BLOCK_K)
+    else:
+        right = matrices(b, k, b_extent, b_batch0, b_batch1, b_outer, BLOCK_K, BLOCK_N)
+    return left, right
+
+
+@tl.kernel
+def eights(x):
+    """Return `x`, promised to be a multiple of 8."""
+    return tl.multiple_of(x, 8)
 
 
 @tl.kernel
@@ -246,11 +289,14 @@ def block_at(batch, row, column):
 
 @tl.kernel
 def product_of_blocks(
-    total, a, b, row, column, k, A_UNIT: tl.constexpr, B_UNIT: tl.constexpr,
+    total, a, b, row, column, first, last, A_UNIT: tl.constexpr, B_UNIT: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Add to `total` the product of blocks; `a` holds A, or its transpose if `A_UNIT` is "m"."""
-    for start in range(0, k, BLOCK_K):
+    """Add to `total` the product of blocks from `first` to `last` along K.
+
+    `a` holds A, or its transpose if `A_UNIT` is "m".
+    """
+    for start in range(first, last, BLOCK_K):
         left = tl.trans(block_at(a, start, row)) if A_UNIT == "m" else block_at(a, row, start)
         right = (
             tl.trans(block_at(b, column, start)) if B_UNIT == "k" else block_at(b, start, column)
@@ -259,15 +305,7 @@ def product_of_blocks(
     return total
 
 
-@tl.kernel(
-    divisible=(
-        "n", "a_extent", "b_extent",
-        "a_batch0", "a_batch1", "a_outer", "b_batch0", "b_batch1", "b_outer",
-        "c_batch0", "c_batch1", "c_row", "gate_batch0", "gate_batch1", "gate_row",
-        "residual_batch0", "residual_batch1", "residual_row",
-    ),
-    unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"),
-)  # fmt: skip
+@tl.kernel(unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"))
 def matmul_blocks(
     a, b, c, bias, gate, residual,
     m, n, k, a_extent, b_extent,
@@ -286,22 +324,61 @@ def matmul_blocks(
     For GPUs that copy blocks by themselves. On others `matmul` is better: it masks along K alone,
     which is 154 instructions instead of 178 in the loop of a 128 x 128 x 32 tile on sm_80. Without
     `FULL_EPILOGUE` there is neither gate nor residual, whose values take registers that the widest
-    tile does not leave.
+    tile does not leave. N and all strides of gate and residual must be multiples of 8.
     """
     if not FULL_EPILOGUE:
         has_gate = has_residual = False
     row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
-    if A_UNIT == "m":
-        left = matrices(a, k, a_extent, a_batch0, a_batch1, a_outer, BLOCK_K, BLOCK_M)
-    else:
-        left = matrices(a, m, a_extent, a_batch0, a_batch1, a_outer, BLOCK_M, BLOCK_K)
-    if B_UNIT == "k":
-        right = matrices(b, n, b_extent, b_batch0, b_batch1, b_outer, BLOCK_N, BLOCK_K)
-    else:
-        right = matrices(b, k, b_extent, b_batch0, b_batch1, b_outer, BLOCK_K, BLOCK_N)
-    out = matrices(c, m, n, c_batch0, c_batch1, c_row, BLOCK_M, BLOCK_N)
+    left, right = factors(
+        a, b, m, n, k, a_extent, b_extent,
+        a_batch0, a_batch1, a_outer, b_batch0, b_batch1, b_outer,
+        A_UNIT, B_UNIT, BLOCK_M, BLOCK_N, BLOCK_K,
+    )  # fmt: skip
+    out = matrices(c, m, eights(n), c_batch0, c_batch1, c_row, BLOCK_M, BLOCK_N)
     total = product_of_blocks(
-        tl.zeros((BLOCK_M, BLOCK_N), tl.float32), left, right, row, column, k,
+        tl.zeros((BLOCK_M, BLOCK_N), tl.float32), left, right, row, column, 0, k,
+        A_UNIT, B_UNIT, PRECISION, BLOCK_K,
+    )  # fmt: skip
+    result = epilogue(
+        total, bias, gate, residual, row, column, m, eights(n),
+        eights(gate_batch0), eights(gate_batch1), eights(gate_row), gate_column,
+        eights(residual_batch0), eights(residual_batch1), eights(residual_row), residual_column,
+        alpha, activation, has_bias, has_gate, has_residual, BLOCK_M, BLOCK_N,
+    )  # fmt: skip
+    place = [tl.program_id(2), tl.program_id(1), row, column]
+    out.store(place, tl.reshape(result, (1, 1, BLOCK_M, BLOCK_N)))
+
+
+@tl.kernel(unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"))
+def matmul_rows(
+    a, b, c, bias, gate, residual,
+    m, n, k, a_extent, b_extent,
+    a_batch0, a_batch1, a_outer, a_inner,  # noqa: ARG001  # as `matmul` takes them
+    b_batch0, b_batch1, b_outer, b_inner,  # noqa: ARG001
+    c_batch0, c_batch1, c_row, c_column,
+    gate_batch0, gate_batch1, gate_row, gate_column,
+    residual_batch0, residual_batch1, residual_row, residual_column,
+    alpha, activation, has_bias, has_gate, has_residual,
+    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, PRECISION: tl.constexpr,
+    FULL_EPILOGUE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Do as `matmul_blocks` where rows of C, gate and residual begin anywhere, and N is any number.
+
+    Without `FULL_EPILOGUE` there is no activation either.
+    """
+    if not FULL_EPILOGUE:
+        has_gate = has_residual = False
+        activation = 0
+    batch0, batch1 = tl.program_id(2), tl.program_id(1)
+    row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
+    left, right = factors(
+        a, b, m, n, k, a_extent, b_extent,
+        a_batch0, a_batch1, a_outer, b_batch0, b_batch1, b_outer,
+        A_UNIT, B_UNIT, BLOCK_M, BLOCK_N, BLOCK_K,
+    )  # fmt: skip
+    total = product_of_blocks(
+        tl.zeros((BLOCK_M, BLOCK_N), tl.float32), left, right, row, column, 0, k,
         A_UNIT, B_UNIT, PRECISION, BLOCK_K,
     )  # fmt: skip
     result = epilogue(
@@ -310,8 +387,95 @@ def matmul_blocks(
         residual_batch0, residual_batch1, residual_row, residual_column,
         alpha, activation, has_bias, has_gate, has_residual, BLOCK_M, BLOCK_N,
     )  # fmt: skip
-    place = [tl.program_id(2), tl.program_id(1), row, column]
-    out.store(place, tl.reshape(result, (1, 1, BLOCK_M, BLOCK_N)))
+    origin = c + batch0 * c_batch0 + batch1 * c_batch1
+    store_tile(origin, result, row, column, m, n, c_row, c_column, BLOCK_M, BLOCK_N)
+
+
+@tl.kernel
+def sum_of_parts(
+    partial, parts, row, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ROWS: tl.constexpr
+):
+    """Return the sum of a tile's parts, in their order, of `ROWS` rows from `row` on."""
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, BLOCK_N)
+    offsets = (row + rows)[:, None] * BLOCK_N + columns[None, :]
+    total = tl.zeros((ROWS, BLOCK_N), tl.float32)
+    for first in range(0, parts, PARTS_AT_ONCE):
+        for index in tl.static_range(PARTS_AT_ONCE):
+            part = first + index
+            inside = tl.full((ROWS, BLOCK_N), part < parts, tl.int1)
+            total += tl.load(partial + part * (BLOCK_M * BLOCK_N) + offsets, mask=inside)
+    return total
+
+
+@tl.kernel(unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"))
+def matmul_parts(
+    a, b, c, bias, gate, residual, partial, arrived,
+    m, n, k, a_extent, b_extent,
+    a_batch0, a_batch1, a_outer, a_inner,  # noqa: ARG001  # as `matmul` takes them
+    b_batch0, b_batch1, b_outer, b_inner,  # noqa: ARG001
+    c_batch0, c_batch1, c_row, c_column,
+    gate_batch0, gate_batch1, gate_row, gate_column,
+    residual_batch0, residual_batch1, residual_row, residual_column, parts,
+    alpha, activation, has_bias, has_gate, has_residual,
+    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Do as `matmul_blocks`, each tile by `parts` programs of grid axis 0, which share its sum.
+
+    So all of a GPU reads the factors of a result that has few tiles. Every program leaves its part
+    in `partial`; the one that comes last to a tile adds all parts up in their order and writes the
+    result, so no bit depends on who came last. `arrived` counts for each tile; it is 0 before a
+    launch, and again behind it. Where `BLOCK_M` has fewer rows than the warpgroup's instruction,
+    the transposed product is computed: the columns of B are its rows.
+
+    N and all strides of C must be multiples of 8, too. `partial` has as many tiles in f32, of any
+    content, `arrived` an i32 for each tile.
+    """
+    batch0, batch1 = tl.program_id(2), tl.program_id(1)
+    tiles = (tl.cdiv(m, BLOCK_M) * tl.cdiv(n, BLOCK_N)).to(tl.int32)
+    program = tl.program_id(0).to(tl.int32)
+    part = program // tiles
+    row, column = origin_of_tile(program % tiles, m, n, BLOCK_M, BLOCK_N)
+    left, right = factors(
+        a, b, m, n, k, a_extent, b_extent,
+        a_batch0, a_batch1, a_outer, b_batch0, b_batch1, b_outer,
+        A_UNIT, B_UNIT, BLOCK_M, BLOCK_N, BLOCK_K,
+    )  # fmt: skip
+    length = tl.cdiv(tl.cdiv(k, BLOCK_K), parts) * BLOCK_K
+    first = part * length
+    last = tl.minimum(k, first + length)
+    if BLOCK_M < GROUP_ROWS:
+        turned = product_of_blocks(
+            tl.zeros((BLOCK_N, BLOCK_M), tl.float32), right, left, column, row, first, last,
+            "m" if B_UNIT == "n" else "k", "n" if A_UNIT == "m" else "k", PRECISION, BLOCK_K,
+        )  # fmt: skip
+        total = tl.trans(turned)
+    else:
+        total = product_of_blocks(
+            tl.zeros((BLOCK_M, BLOCK_N), tl.float32), left, right, row, column, first, last,
+            A_UNIT, B_UNIT, PRECISION, BLOCK_K,
+        )  # fmt: skip
+    ROWS: tl.constexpr = min(BLOCK_M, ELEMENTS_AT_ONCE // BLOCK_N)
+    number = (batch0 * tl.num_programs(1) + batch1) * tiles + program % tiles
+    sums = partial + number.to(tl.int64) * parts * (BLOCK_M * BLOCK_N)
+    offsets = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    tl.store(sums + part * (BLOCK_M * BLOCK_N) + offsets, total)
+    if tl.atomic_add(arrived + number, 1) == parts - 1:
+        tl.store(arrived + number, 0)
+        for start in range(0, BLOCK_M, ROWS):
+            result = epilogue(
+                sum_of_parts(sums, parts, start, BLOCK_M, BLOCK_N, ROWS),
+                bias, gate, residual, row + start, column, m, eights(n),
+                eights(gate_batch0), eights(gate_batch1), eights(gate_row), gate_column,
+                eights(residual_batch0), eights(residual_batch1), eights(residual_row),
+                residual_column,
+                alpha, activation, has_bias, has_gate, has_residual, ROWS, BLOCK_N,
+            )  # fmt: skip
+            origin = c + batch0 * eights(c_batch0) + batch1 * eights(c_batch1)
+            store_tile(
+                origin, result, row + start, column, m, eights(n), eights(c_row), c_column,
+                ROWS, BLOCK_N,
+            )  # fmt: skip
 
 
 @tl.kernel(

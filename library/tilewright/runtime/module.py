@@ -174,7 +174,8 @@ def make_plan(
                     msg = f"tensor map {declared.name!r} of {abi.entry} has no specification"
                     raise FormatError(msg)
                 extents = tuple(map(code, spec.sizes)), tuple(map(code, spec.strides))
-                details = (CODES[spec.dtype], spec.swizzle_bytes, *extents, spec.box)
+                rounds = spec.rounding == "tf32"
+                details = (CODES[spec.dtype], spec.swizzle_bytes, *extents, spec.box, rounds)
                 return _TENSOR_MAP, positions[spec.pointer], offset, size, False, details
 
     persistent = 0

@@ -5,12 +5,12 @@ order they are computed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.abi.dtypes import float32
 from tilewright.abi.signature import DIVISOR
 from tilewright.kernels.attention import attention, attention_blocks
+from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import fits_fast
 from tilewright.tensor.configurations import (
     DotConfiguration,

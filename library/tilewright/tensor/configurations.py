@@ -44,8 +44,13 @@ ROWS: tuple[Configuration, ...] = (
     Configuration(1, 16384, 16),
 )
 
-# Softmax and layer norm hold several narrow rows in a tile, or one long row in parts.
-TILES = ROWS[:3]
+# Softmax and norms hold narrow rows in tiles, of two warps so that many programs fit, or one long
+# row in parts.
+TILES: tuple[Configuration, ...] = (
+    Configuration(8, 128, 2),
+    Configuration(2, 512, 2),
+    Configuration(1, 1024, 2),
+)
 LONG_ROWS: tuple[Configuration, ...] = (*ROWS[3:], Configuration(1, 32768, 16))
 
 # Where a row may begin unaligned, layer norm keeps weight and bias in registers: of wider rows they
@@ -67,16 +72,16 @@ class ResidentConfiguration(Configuration):
 
 # Gradients of norms keep sums for each column, beside x and dy: of wider rows they would not fit.
 NORM_BACKWARD: tuple[ResidentConfiguration, ...] = (
-    ResidentConfiguration(16, 128, 4, 3),
+    ResidentConfiguration(8, 128, 4, 6),
     ResidentConfiguration(4, 512, 4, 4),
-    ResidentConfiguration(2, 1024, 4, 3),
+    ResidentConfiguration(1, 1024, 2, 8),
     ResidentConfiguration(1, 2048, 4, 4),
     ResidentConfiguration(1, 4096, 8, 2),
     ResidentConfiguration(1, 8192, 16, 1),
 )
 NORM_BACKWARD_WALKED = Configuration(1, 1024, 4)
 PARAMETERS_BACKWARD = Configuration(16, 64, 4)
-PARTIALS = Configuration(64, 32, 4)
+PARTIALS = Configuration(256, 16, 8)
 
 SOFTMAX_BACKWARD: tuple[Configuration, ...] = (
     Configuration(16, 128, 4),
@@ -84,12 +89,16 @@ SOFTMAX_BACKWARD: tuple[Configuration, ...] = (
     Configuration(2, 1024, 4),
     Configuration(1, 4096, 8),
     Configuration(1, 8192, 8),
+    Configuration(1, 16384, 16),
 )
-SOFTMAX_BACKWARD_WALKED = Configuration(1, 1024, 4)
+SOFTMAX_BACKWARD_WALKED = Configuration(1, 4096, 16)
+SOFTMAX_BACKWARD_WALKED_64 = Configuration(1, 1024, 8)
 
 # Elementwise: wide tiles for long inner axes, tall ones for short.
 ELEMENTWISE_WIDE = Configuration(1, 1024, 4)
 ELEMENTWISE_TALL = Configuration(32, 32, 4)
+# Of 2-byte elements gelu is bound by instructions: what a program does once weighs less here.
+GELU_WIDE_16 = Configuration(1, 2048, 4)
 
 
 # Tiles that cross from one contiguous axis to another, by bytes of an element.

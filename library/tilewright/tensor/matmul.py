@@ -23,6 +23,7 @@ from tilewright.errors import ArgumentError
 from tilewright.kernels import matmul as kernels
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import Array, as_array, as_number
+from tilewright.tensor.block_launches import PlannedStep
 from tilewright.tensor.geometry import (
     Geometry,
     check_one_dtype,
@@ -32,7 +33,7 @@ from tilewright.tensor.geometry import (
     optional_geometry,
     result_geometry,
 )
-from tilewright.tensor.launches import PlannedLaunch, is_empty, planned
+from tilewright.tensor.launches import is_empty, planned
 from tilewright.tensor.matmul_launches import (
     GATE,
     PLAIN,
@@ -42,10 +43,12 @@ from tilewright.tensor.matmul_launches import (
     C,
     Matrices,
     Product,
-    launches,
+    Steps,
+    plan_steps,
 )
 from tilewright.tensor.products import check_choice, precision_of
 from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
+from tilewright.tensor.workspaces import Workspace, obtain
 
 # What the product of two arrays of a dtype may be rounded to; the first is the default.
 RESULTS: dict[DType, tuple[DType, ...]] = {
@@ -119,17 +122,20 @@ def matmul(
     result = new_array(plan.result) if target is None else target
     # What is absent is never read; the result's address keeps the pointer valid.
     arrays = [left, right, result, *(result if x is None else x for x in (shift, factor, addend))]
+    if plan.workspaces:
+        arrays += obtain(plan.workspaces, result)
     scalars = () if plan.numbers is None else (scale, *plan.numbers)
-    for launch in plan.launches:
-        launch.run(arrays, scalars)
+    for step in plan.steps:
+        step.run(arrays, scalars)
     return result
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The launches of a product, the geometry of its result, and what follows alpha, if it does."""
+    """What a product takes, the geometry of its result, and what follows alpha, if it does."""
 
-    launches: tuple[PlannedLaunch, ...]
+    steps: tuple[PlannedStep, ...]
+    workspaces: tuple[Workspace, ...]
     result: Geometry
     numbers: tuple[int, ...] | None
 
@@ -180,14 +186,15 @@ def _plan(
         None if gate is None else _over_result(GATE, gate, shape, dropped),
         None if residual is None else _over_result(RESIDUAL, residual, shape, dropped),
         precision_of(left.dtype, input_precision),
+        is_active=activation is not None,
     )
     *_, row, column = product.c.strides
     if row == 1 and (column != 1 or n == 1) and bias is None:
         product = product.transposed()
     flags = (int(x is not None) for x in (bias, gate, residual))
     numbers = None if is_plain else (ACTIVATIONS[activation], *flags)
-    planned = () if is_empty(shape) else tuple(launches(batch, product))
-    return _Plan(planned, result, numbers)
+    planned = Steps((), ()) if is_empty(shape) else plan_steps(batch, product)
+    return _Plan(planned.steps, planned.workspaces, result, numbers)
 
 
 def _result_dtype(operands: DType, asked: DType | None) -> DType:

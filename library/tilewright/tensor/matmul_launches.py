@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import TypeVar
 
-from tilewright.abi.dtypes import float64, int8, uint8
+from tilewright.abi.dtypes import DType, float64, int8, uint8
 from tilewright.abi.signature import DIVISOR
 from tilewright.kernels import matmul as kernels
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import fits_fast
-from tilewright.tensor.configurations import (
-    MATMUL_WIDEST,
-    blocks_configuration,
-    matmul_configuration,
-)
+from tilewright.tensor.block_launches import PlannedStep, block_steps
+from tilewright.tensor.configurations import matmul_configuration
 from tilewright.tensor.geometry import Geometry
 from tilewright.tensor.launches import Piece, PlannedLaunch, Pointer, batch_pieces
 from tilewright.tensor.products import copies_blocks, count_tiles, launch_options
 from tilewright.tensor.strides import IndexSpace, Shape, Strides
+from tilewright.tensor.workspaces import Workspace
 
 PLAIN = (float64, int8, uint8)  # summed in their own way, without an epilogue
 
 # The operands by number, as the kernels take them.
-A, B, C, BIAS, GATE, RESIDUAL = range(6)
+A, B, C, BIAS, GATE, RESIDUAL, WORKSPACES = range(7)
+
+_STRIDES = 4  # of an operand: two along the batch, two of the matrix
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,10 @@ class Matrices:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One product `[m, k] @ [k, n]`; `bias` is `[n]`, what the epilogue does not take is None."""
+    """One product `[m, k] @ [k, n]`; `bias` is `[n]`, what the epilogue does not take is None.
+
+    `is_active` says that it takes an activation.
+    """
 
     sizes: tuple[int, int, int]
     a: Matrices
@@ -52,6 +59,7 @@ class Product:
     gate: Matrices | None
     residual: Matrices | None
     precision: str
+    is_active: bool
 
     def transposed(self) -> Product:
         """Return `C^T = B^T @ A^T`; there must be no bias, which would run along rows."""
@@ -65,6 +73,7 @@ class Product:
             self.gate and self.gate.transposed(),
             self.residual and self.residual.transposed(),
             self.precision,
+            self.is_active,
         )
 
 
@@ -78,21 +87,97 @@ class _Walk:
     inner: int
 
 
-def launches(batch: Shape, product: Product) -> Iterator[PlannedLaunch]:
-    """Plan a launch for each piece of the batch."""
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """A product over a batch as kernels take it.
+
+    `units`, `extents` and the first two `strides` (along both axes of the batch, the outer and the
+    inner axis) say how A and B are walked; the other strides, and pointers and `aligned`, are of C,
+    gate and residual too, with the bias between them.
+    """
+
+    sizes: tuple[int, int, int]
+    batch: tuple[int, int]
+    dtype: DType
+    result: DType
+    precision: str
+    units: tuple[str, str]
+    extents: tuple[int, int]
+    strides: tuple[tuple[int, int, int, int], ...]
+    pointers: tuple[Pointer, ...]
+    aligned: tuple[bool, ...]
+    is_bare: bool
+    is_active: bool
+
+    @property
+    def integers(self) -> tuple[int, ...]:
+        """The integers of a launch."""
+        return (*self.sizes, *self.extents, *chain.from_iterable(self.strides))
+
+    def along_k(self, side: int) -> tuple[int, int, int, int]:
+        """Return the strides of a factor along the batch, M or N, and K."""
+        batch0, batch1, outer, inner = self.strides[side]
+        is_turned = self.units[side] == "mn"[side] or (side == 1 and self.units[side] == "any")
+        return (batch0, batch1, inner, outer) if is_turned else (batch0, batch1, outer, inner)
+
+    def in_one_form(self) -> Operands:
+        """Return what `matmul` takes: the bundle has one form for what is read slowly anyway."""
+        if "any" not in self.units:
+            return self
+        _, n, k = self.sizes
+        *batch, row, column = self.along_k(1)
+        return replace(
+            self,
+            units=("any", "any"),
+            extents=(k, n),
+            strides=(self.along_k(0), (batch[0], batch[1], column, row), *self.strides[2:]),
+        )
+
+    def with_factor(
+        self, side: int, pointer: Pointer, strides: tuple[int, int, int, int]
+    ) -> Operands:
+        """Return the operands with another factor, which begins on blocks along K."""
+
+        def put(values: tuple[_T, ...], value: _T) -> tuple[_T, ...]:
+            return (*values[:side], value, *values[side + 1 :])
+
+        units, extents = put(self.units, "k"), put(self.extents, self.sizes[2])
+        return replace(
+            self,
+            units=(units[0], units[1]),
+            extents=(extents[0], extents[1]),
+            strides=put(self.strides, strides),
+            pointers=put(self.pointers, pointer),
+            aligned=put(self.aligned, value=True),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What a product takes, in order, and the workspaces: operands behind those of the product."""
+
+    steps: tuple[PlannedStep, ...]
+    workspaces: tuple[Workspace, ...]
+
+
+def plan_steps(batch: Shape, product: Product) -> Steps:
+    """Plan the launches for all pieces of the batch."""
     walked = (product.a, product.b, product.c, product.gate, product.residual)
     # What is absent stands where the result does.
     over = [matrices or product.c for matrices in walked]
+    steps: list[PlannedStep] = []
+    workspaces: list[Workspace] = []
     for piece in batch_pieces(batch, tuple(x.strides[:-2] for x in over), rank=2):
         pointers = [_pointer(x, piece, index, product.sizes) for index, x in enumerate(over)]
-        starts = zip(over, pointers, strict=True)
-        is_aligned = all(
+        aligned = [
             x.array.is_aligned and start.offset * x.array.dtype.size_bytes % DIVISOR == 0
-            for x, start in starts
-        )
-        if product.bias is not None:
-            is_aligned = is_aligned and product.bias.is_aligned
-        yield _launch(product, piece.space, tuple(pointers), is_aligned=is_aligned)
+            for x, start in zip(over, pointers, strict=True)
+        ]
+        operands = _operands(product, piece.space, pointers, aligned)
+        more, needed = _steps(operands, product.a.array.device, WORKSPACES + len(workspaces))
+        steps += more
+        workspaces += needed
+    return Steps(tuple(steps), tuple(workspaces))
 
 
 def _pointer(matrices: Matrices, piece: Piece, index: int, sizes: tuple[int, int, int]) -> Pointer:
@@ -106,56 +191,64 @@ def _pointer(matrices: Matrices, piece: Piece, index: int, sizes: tuple[int, int
     )
 
 
-def _launch(
-    product: Product, space: IndexSpace, pointers: tuple[Pointer, ...], *, is_aligned: bool
-) -> PlannedLaunch:
-    """Plan a launch over a batch."""
+def _operands(
+    product: Product, space: IndexSpace, pointers: Sequence[Pointer], aligned: Sequence[bool]
+) -> Operands:
     m, n, k = product.sizes
-    dtype = product.a.array.dtype
-    a, b = _walks(product.sizes, product.a.strides[-2:], product.b.strides[-2:])
-    strides = [*space.strides[0], a.outer, a.inner, *space.strides[1], b.outer, b.inner]
-    is_plain = dtype in PLAIN
-    kernel = kernels.matmul_plain if is_plain else kernels.matmul
-    results = (product.c,) if is_plain else (product.c, product.gate, product.residual)
-    for matrices, outer in zip(results, space.strides[2:], strict=False):
+    a, b = _walk("mk", (m, k), product.a.strides[-2:]), _walk("kn", (k, n), product.b.strides[-2:])
+    outer = [(walk[0], walk[1]) for walk in space.strides]
+    strides = [(*outer[0], a.outer, a.inner), (*outer[1], b.outer, b.inner)]
+    for matrices, walk in zip((product.c, product.gate, product.residual), outer[2:], strict=True):
         if matrices is None:
-            strides += (0, 0, 0, 1)
+            strides.append((0, 0, 0, 1))
         else:  # along a single column any stride will do
             row, column = matrices.strides[-2:]
-            strides += (*outer, row, 1 if n == 1 else column)
-    integers = (m, n, k, a.extent, b.extent, *strides)
+            strides.append((*walk, row, 1 if n == 1 else column))
     start_a, start_b, start_c, gate, residual = pointers
+    bias = start_c if product.bias is None else Pointer(BIAS, 0, (n,), (1,))
+    is_bias_aligned = product.bias is None or product.bias.is_aligned
+    return Operands(
+        product.sizes,
+        (space.sizes[0], space.sizes[1]),
+        product.a.array.dtype,
+        product.c.array.dtype,
+        product.precision,
+        (a.unit, b.unit),
+        (a.extent, b.extent),
+        tuple(strides),
+        (start_a, start_b, start_c, bias, gate, residual),
+        (*aligned[:3], is_bias_aligned, *aligned[3:]),
+        is_bare=product.gate is None and product.residual is None,
+        is_active=product.is_active,
+    )
+
+
+def _steps(
+    operands: Operands, device: int | None, first_workspace: int
+) -> tuple[Sequence[PlannedStep], Sequence[Workspace]]:
+    """Plan a product over a batch, by blocks where that is better."""
+    m, n, _ = operands.sizes
+    batch = operands.batch[0] * operands.batch[1]
+    is_plain = operands.dtype in PLAIN
+    kernel = kernels.matmul_plain if is_plain else kernels.matmul
+    other = operands.in_one_form()
+    pointers, integers = other.pointers, other.integers
     if is_plain:
-        pointers = (start_a, start_b, start_c)
-    else:
-        bias = start_c if product.bias is None else Pointer(BIAS, 0, (n,), (1,))
-        pointers = (start_a, start_b, start_c, bias, gate, residual)
-    fast = is_aligned and fits_fast(kernel, len(pointers), integers)
-    tiles = matmul_configuration(m, n, space.size, dtype, precision=product.precision, fast=fast)
-    blocks: dict[str, Any] = {}
-    if fast and copies_blocks(product.a.array.device):
-        full = product.gate is not None or product.residual is not None
-        own = blocks_configuration(
-            m, n, space.size, dtype, units=(a.unit, b.unit), full_epilogue=full
-        )
-        if own is not None:
-            kernel, tiles = kernels.matmul_blocks, own
-            blocks["FULL_EPILOGUE"] = own != MATMUL_WIDEST
-    options = {"A_UNIT": a.unit, "B_UNIT": b.unit, **blocks, **launch_options(tiles)}
+        pointers, integers = pointers[:3], integers[: -2 * _STRIDES]
+    aligned = other.aligned[:3] if is_plain else other.aligned
+    fast = all(aligned) and fits_fast(kernel, len(pointers), integers)
+    if copies_blocks(device) and not is_plain:
+        found = block_steps(operands, fast=fast, first_workspace=first_workspace)
+        if found is not None:
+            return found
+    tiles = matmul_configuration(
+        m, n, batch, operands.dtype, precision=operands.precision, fast=fast
+    )
+    options = {"A_UNIT": other.units[0], "B_UNIT": other.units[1], **launch_options(tiles)}
     if not is_plain:
-        options["PRECISION"] = product.precision
-    grid = (count_tiles(m, n, tiles), space.sizes[1], space.sizes[0])
-    return PlannedLaunch(kernel, grid, pointers, integers, options)
-
-
-def _walks(sizes: tuple[int, int, int], a: Strides, b: Strides) -> tuple[_Walk, _Walk]:
-    """Return how to read both factors."""
-    m, n, k = sizes
-    left, right = _walk("mk", (m, k), a), _walk("kn", (k, n), b)
-    if "any" in (left.unit, right.unit):
-        # The bundle has one form for what is read slowly anyway.
-        return _Walk("any", k, a[0], a[1]), _Walk("any", n, b[0], b[1])
-    return left, right
+        options["PRECISION"] = operands.precision
+    grid = (count_tiles(m, n, tiles), operands.batch[1], operands.batch[0])
+    return [PlannedLaunch(kernel, grid, pointers, integers, options)], []
 
 
 def _walk(axes: str, extents: tuple[int, int], strides: Strides) -> _Walk:

@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.abi.dtypes import DType, bfloat16, float8e4nv, float8e5, float16, float32
 from tilewright.reference.matmul import matmul as reference
 from tilewright.tensor import configurations
+from tilewright.tensor.block_configurations import BLOCK_FORMS, BlockChoice
 from tilewright.tensor.matmul import RESULTS, matmul
 from tilewright_release.samples.sample import Sample, always, operand
 
@@ -16,6 +17,7 @@ from tilewright_release.samples.sample import Sample, always, operand
 M, N, K = 80, 48, 112
 
 _LAUNCHES = "tilewright.tensor.matmul_launches"
+_BLOCKS = "tilewright.tensor.block_launches"
 _UNITS = (("k", "n"), ("m", "k"), ("k", "k"), ("m", "n"))
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -43,17 +45,18 @@ def samples() -> Iterator[Sample]:
             yield _sample(
                 f"{dtype}-{precision}-{result}-any", partial(_any, dtype, precision, result)
             )
-    for dtype, blocks in configurations.MATMUL_BLOCKS.items():
-        for index, tiles in enumerate(blocks):
+    for (dtype, precision), forms in BLOCK_FORMS.items():
+        for index, form in enumerate(forms):
+            parts = 2 if form.kernel == "parts" else 1
             choice = {
                 f"{_LAUNCHES}.copies_blocks": always(True),
-                f"{_LAUNCHES}.blocks_configuration": always(tiles),
+                f"{_BLOCKS}.block_choice": always(BlockChoice(form, parts, 0.0)),
             }
-            for result in RESULTS[dtype]:
-                for units in _UNITS if dtype.bits == 16 else (("k", "k"),):
+            for result in form.results:
+                for units in form.units:
                     yield _sample(
-                        f"{dtype}-{result}-blocks-{index}-{''.join(units)}",
-                        partial(_fast, dtype, "ieee", result, units),
+                        f"{dtype}-{precision}-{result}-{form.kernel}-{index}-{''.join(units)}",
+                        partial(_fast, dtype, precision, result, units),
                         choice,
                     )
     for dtype in (bfloat16, float16, float32, float8e4nv, float8e5):

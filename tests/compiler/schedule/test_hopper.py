@@ -57,6 +57,7 @@ def test_schedule_gives_the_golden_text(case: str, golden: Golden) -> None:
 
 PRODUCTS = [
     Product(),
+    Product(dtype="f32", b_unit="k"),
     Product(b_unit="k"),
     Product(a_unit="m", b_unit="k"),
     Product(a_unit="m"),
@@ -177,7 +178,7 @@ def test_accumulators_are_stored_as_they_lie() -> None:
             Product(dtype="f8e5m2", m=128, k=64, num_warps=4, n=128, b_unit="k"),
             "take 256 registers",
         ),
-        (Product(dtype="f32", b_unit="k"), "does not multiply f32"),
+        (Product(dtype="f32"), "contiguous along the axis that is not reduced"),
         (Product(n=8), "less than 32 bytes"),
         (Product(m=512, n=32), "no tensor map"),
         (Product(m=512, n=64, num_warps=32, a_unit="m"), "no room for a producer"),
@@ -189,6 +190,20 @@ def test_what_does_not_fit_is_left_alone(product: Product, reason: str) -> None:
     module = product.module()
     assert schedule_hopper(module) is None
     assert reason in str(why_not(module))
+
+
+def test_f32_goes_by_warpgroups_only_rounded_to_tf32() -> None:
+    text = Product(dtype="f32", b_unit="k").text()
+    rounded = [
+        tile.attributes.get("rounding") for tile in find(schedule(module_of(text)), "tma_load")
+    ]
+    assert rounded == ["tf32", "tf32"]
+    assert "does not multiply f32" in str(why_not(module_of(text.replace('"tf32"', '"ieee"'))))
+    more = text.replace(
+        "    %sum = dot %left, %right, %acc",
+        "    %more = add %acc, %left : tile<64x32xf32>\n    %sum = dot %left, %right, %more",
+    )
+    assert "is read as it is, too" in str(why_not(module_of(more)))
 
 
 def test_unknown_alignment_is_left_alone() -> None:

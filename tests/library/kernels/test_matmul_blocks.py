@@ -1,10 +1,12 @@
-"""Products by blocks of tensor descriptors: what they compute under either schedule, and that both
-texts assemble as they should."""
+"""Products by blocks of tensor descriptors: what they compute under either schedule, with copies
+and in parts, and that both texts assemble as they should."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,24 +15,46 @@ from numpy.typing import NDArray
 import tilewright.language as tl
 from helpers.block_runs import HOPPER, WAYS, block_run
 from helpers.sides import HostArray, poisoned, random
-from tilewright.abi.dtypes import DType, bfloat16, float8e4nv, float16, float32
+from tilewright.abi.dtypes import DType, bfloat16, float8e4nv, float8e5, float16, float32
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.kernels import matmul as kernels
-from tilewright.kernels.matmul import matmul_blocks
+from tilewright.language.kernel import Kernel
 from tilewright.runtime import jit
 from tilewright.runtime.launcher import CODES
+from tilewright.tensor import block_launches, matmul_launches
 from tilewright.tensor import matmul as tensor_matmul
-from tilewright.tensor import matmul_launches
+from tilewright.tensor.block_configurations import BlockChoice, BlockForm, BlockProduct
 from tilewright.tensor.configurations import DotConfiguration
 from tilewright.tensor.geometry import Geometry
-from tilewright.tensor.launches import forget_plans
+from tilewright.tensor.launches import PlannedLaunch, forget_plans
 from tilewright.tensor.matmul import matmul
 from tilewright_compiler.driver import compile_kernel
+from tilewright_compiler.interpret.numerics import rounded_to_even_tf32
 from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
 ROOT = Path(__file__).parents[3]
 F16 = np.dtype(np.float16)
 TILES = DotConfiguration(64, 32, 32, 4, 3)
+
+
+def choose(
+    patch: pytest.MonkeyPatch,
+    tiles: DotConfiguration,
+    *,
+    kernel: Literal["blocks", "rows", "parts"] = "blocks",
+    parts: int = 1,
+    units: str | None = None,
+) -> None:
+    """Let products take a form, at any cost; with `units`, only of operands in that order."""
+    form = BlockForm(kernel, tiles, True, (), ())
+
+    def choice(product: BlockProduct) -> BlockChoice | None:
+        is_read = units is None or product.units == tuple(units)
+        return BlockChoice(form, parts, 1.0) if is_read else None
+
+    patch.setattr(block_launches, "block_choice", choice)
+    patch.setattr(block_launches, "clocks_otherwise", lambda *_, **__: math.inf)
+    forget_plans()
 
 
 @pytest.fixture(params=WAYS)
@@ -39,8 +63,7 @@ def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     names: list[str] = []
     monkeypatch.setattr(jit, "interpret_kernel", block_run(request.param, names))
     monkeypatch.setattr(matmul_launches, "copies_blocks", lambda _device: True)
-    monkeypatch.setattr(matmul_launches, "blocks_configuration", lambda *_, **__: TILES)
-    forget_plans()
+    choose(monkeypatch, TILES)
     yield names
     forget_plans()
 
@@ -75,8 +98,7 @@ def test_eight_bit_floats(name: str, seen: list[str]) -> None:
 
 def test_results_of_f32_by_two_warpgroups(seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A result that is not cast lacks the batch's axes; each warpgroup stores its rows."""
-    tiles = DotConfiguration(128, 32, 32, 8, 3)
-    monkeypatch.setattr(matmul_launches, "blocks_configuration", lambda *_, **__: tiles)
+    choose(monkeypatch, DotConfiguration(128, 32, 32, 8, 3))
     a, b = random((2, 112, 48), F16, seed=1), random((2, 48, 64), F16, seed=2)
     out = poisoned((2, 112, 64), np.dtype(np.float32))
     matmul(a, b, out=out, out_dtype=float32)
@@ -92,7 +114,11 @@ def test_batches_and_odd_rows(seen: list[str]) -> None:
     assert set(seen) == {"matmul_blocks"}
 
 
-def test_the_whole_epilogue(seen: list[str]) -> None:
+@pytest.mark.parametrize("kernel", ["blocks", "rows", "parts"])
+def test_the_whole_epilogue(
+    kernel: Literal["blocks", "rows", "parts"], seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose(monkeypatch, TILES, kernel=kernel)
     m, n, k = 70, 48, 48
     a, b = random((m, k), F16, seed=1), random((k, n), F16, seed=2)
     bias, gate = random((n,), F16, seed=3), random((m, n), F16, seed=4)
@@ -101,13 +127,66 @@ def test_the_whole_epilogue(seen: list[str]) -> None:
     wide = gate.astype(np.float64)
     expected = np.maximum(0.5 * product(a, b) + bias.astype(np.float64), 0) * wide + wide
     np.testing.assert_allclose(out.astype(np.float64), expected, rtol=2e-3, atol=2e-3)
-    assert seen == ["matmul_blocks"]
+    assert seen == [f"matmul_{kernel}"]
+
+
+@pytest.mark.parametrize("parts", [1, 3, 6])
+@pytest.mark.parametrize("rows", [16, 64])
+@pytest.mark.parametrize("units", ["kn", "kk"])
+def test_sums_in_parts(
+    units: str, rows: int, parts: int, seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More parts than there are steps along K leave some programs with nothing to add."""
+    choose(monkeypatch, DotConfiguration(rows, 64, 32, 4, 3), kernel="parts", parts=parts)
+    a, b = random((2, 9, 144), F16, seed=1), random((2, 144, 72), F16, seed=2)
+    b = np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2) if units[1] == "k" else b
+    out = poisoned((2, 9, 72), F16)
+    matmul(a, b, out=out)
+    np.testing.assert_allclose(out.astype(np.float64), product(a, b), rtol=2e-3, atol=2e-3)
+    assert seen == ["matmul_parts"]
+
+
+def test_rows_of_any_alignment(seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Factors are copied to where their rows begin on blocks; one batch of what is broadcast."""
+    choose(monkeypatch, TILES, kernel="rows", units="kk")
+    a, b = random((3, 70, 45), F16, seed=1), random((45, 37), F16, seed=2)
+    out = poisoned((3, 70, 37), F16)
+    matmul(a, b, out=out)
+    np.testing.assert_allclose(out.astype(np.float64), product(a, b), rtol=2e-3, atol=2e-3)
+    assert len(seen) == 3
+    assert seen[-1] == "matmul_rows"
+
+
+def test_what_is_contiguous_nowhere_is_copied(
+    seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose(monkeypatch, TILES, units="kk")
+    a, b = random((70, 96), F16, seed=1)[:, ::2], random((48, 48), F16, seed=2)
+    out = poisoned((70, 48), F16)
+    matmul(a, b, out=out)
+    np.testing.assert_allclose(out.astype(np.float64), product(a, b), rtol=2e-3, atol=2e-3)
+    assert seen[-1] == "matmul_blocks"
+
+
+@pytest.mark.parametrize("kernel", ["blocks", "rows"])
+def test_f32_is_rounded_to_tf32(
+    kernel: Literal["blocks", "rows"], seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose(monkeypatch, TILES, kernel=kernel, units="kk")
+    f32 = np.dtype(np.float32)
+    a, b = random((70, 96), f32, seed=1), np.asfortranarray(random((96, 48), f32, seed=2))
+    out = poisoned((70, 48), f32)
+    matmul(a, b, input_precision="tf32", out=out)
+    rounded = product(rounded_to_even_tf32(a), rounded_to_even_tf32(b))
+    np.testing.assert_allclose(out.astype(np.float64), rounded, rtol=1e-5, atol=1e-5)
+    assert seen == [f"matmul_{kernel}"]
 
 
 @pytest.mark.parametrize(("size", "is_aligned"), [((64, 64, 60), True), ((64, 64, 64), False)])
 def test_what_bulk_copies_do_not_take_goes_by_elements(
     size: tuple[int, int, int], is_aligned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """If the product is too small to be worth a copy; a result must be aligned in any case."""
     monkeypatch.setattr(matmul_launches, "copies_blocks", lambda _device: True)
     m, n, k = size
     code = CODES[float16]
@@ -118,38 +197,52 @@ def test_what_bulk_copies_do_not_take_goes_by_elements(
     forget_plans()
     plan = tensor_matmul._plan(a, b, None, None, None, None, None, "ieee", None, False)
     forget_plans()
-    assert [launch.kernel for launch in plan.launches] == [kernels.matmul]
+    (step,) = plan.steps
+    assert isinstance(step, PlannedLaunch)
+    assert step.kernel is kernels.matmul
 
 
-def declared(operand: DType, result: DType) -> list[DeclaredEntry]:
-    """Return the entries by blocks of two dtypes that read both operands along K."""
+def declared(kernel: Kernel, operand: DType, result: DType) -> list[DeclaredEntry]:
+    """Return the entries of a kernel and two dtypes that read both operands along K."""
     entries = read_signature_file(ROOT / "prebuilt" / "signatures" / "matmul.toml", root=ROOT)
     types = {"a": operand, "c": result}
     return [
         entry
         for entry in entries
-        if entry.kernel is matmul_blocks
+        if entry.kernel is kernel
         and all(dict(entry.signature.runtime)[name].dtype == types[name] for name in types)
         and [entry.signature.constexprs[name] for name in ("A_UNIT", "B_UNIT")] == ["k", "k"]
     ]
 
 
 @pytest.mark.parametrize(
-    ("operand", "result", "count"),
-    [(float16, float16, 2), (bfloat16, float32, 2), (float8e4nv, bfloat16, 1)],
-    ids=str,
+    ("kernel", "operand", "result", "count"),
+    [
+        (kernels.matmul_blocks, float16, float16, 3),
+        (kernels.matmul_blocks, bfloat16, float32, 2),
+        (kernels.matmul_blocks, float8e4nv, bfloat16, 1),
+        (kernels.matmul_blocks, float32, float32, 3),
+        (kernels.matmul_rows, bfloat16, bfloat16, 2),
+        (kernels.matmul_parts, bfloat16, bfloat16, 2),
+        (kernels.matmul_parts, float8e5, bfloat16, 1),
+    ],
+    ids=lambda x: x.name if isinstance(x, Kernel | DType) else "",
 )
-def test_both_texts_of_what_is_declared(operand: DType, result: DType, count: int) -> None:
-    entries = declared(operand, result)
+def test_both_texts_of_what_is_declared(
+    kernel: Kernel, operand: DType, result: DType, count: int
+) -> None:
+    entries = declared(kernel, operand, result)
     assert len(entries) == count
     for entry in entries:
         compiled = compile_kernel(entry.kernel, entry.signature, (HOPPER,))
         assert list(compiled.cubins) == ["sm_90a+tma", "sm_90a"]
-        for cubin in compiled.cubins.values():
-            assert (cubin.spill_bytes, cubin.warnings) == (0, ())
         own = compiled.cubins["sm_90a+tma"]
-        assert own.registers == 168
+        assert (own.spill_bytes, own.warnings) == (0, ())
+        # Of 64 K registers all threads get the same part at first.
+        assert own.registers == {8: 168, 4: 240}[entry.signature.num_warps]
         assert own.abi is not None
-        assert (own.abi.num_threads, own.abi.grid_kind) == (384, "persistent")
+        num_threads = 32 * (entry.signature.num_warps + 4)
+        assert (own.abi.num_threads, own.abi.grid_kind) == (num_threads, "persistent")
         kinds = [p.kind for p in own.abi.parameters if p.kind not in ("pointer", "scalar")]
-        assert kinds == [*["tensor_map"] * 3, *["grid"] * 3]
+        maps = 3 if kernel is kernels.matmul_blocks else 2
+        assert kinds == [*["tensor_map"] * maps, *["grid"] * 3]

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from tilewright.lazy_dataclass import dataclass
-from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.numerics import Array, rounded_to_even_tf32
 from tilewright_compiler.interpret.warp.clocks import Mbarrier
 from tilewright_compiler.interpret.warp.fragments import from_bytes, to_bytes
 from tilewright_compiler.interpret.warp.moves import Compute
@@ -123,8 +123,11 @@ def _tma_load(warp: Warp, operation: Operation) -> None:
     starts = tile.start + offsets(tile.type.layout) * size
     count = starts.size * size
 
+    is_rounded = operation.attributes.get("rounding") == "tf32"
+
     def fetch() -> Array:
         loaded = memory.load(pointer, inside, None, access=global_access)
+        loaded = rounded_to_even_tf32(loaded) if is_rounded else loaded
         return to_bytes(np.broadcast_to(loaded, pointer.shape))
 
     shared.bring(starts, size, mbarrier=mbarrier, access=here)

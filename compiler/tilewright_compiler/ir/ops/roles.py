@@ -3,7 +3,8 @@
 | operation | operands | meaning |
 |---|---|---|
 | tma_tile | descriptor, coordinates -> shared tile | a block that shared memory will hold; the \
-schedule replaces it by a ring before emission; those with one attribute ring share it |
+schedule replaces it by a ring before emission; those with one attribute ring share it; with the \
+attribute rounding, "tf32", it will hold f32 rounded to that |
 | alloc_mbarriers | -> ring of mbarriers | attributes arrivals, and shared_offset once placed |
 | mbarrier_init | ring | one thread sets the arrivals of all slots; visible after a `barrier` |
 | mbarrier_slot | ring, i32 index -> mbarrier | 0 <= index < slots |
@@ -11,7 +12,7 @@ schedule replaces it by a ring before emission; those with one attribute ring sh
 | mbarrier_arrive | mbarrier | one arrival for each warp that executes it |
 | mbarrier_expect | mbarrier | one arrival, and attribute bytes more to come in this phase |
 | tma_load | descriptor, shared tile, mbarrier, coordinates | a block on its way; its bytes count \
-on the mbarrier |
+on the mbarrier; the attribute rounding is as of `tma_tile` |
 | tma_store | descriptor, shared tile, coordinates | a block on its way to global memory; with \
 the attribute groups, one thread of each group of warps (see `barrier`) sends its part of the rows |
 | tma_store_wait | | attribute pending: stores of this thread that may still read shared memory |
@@ -143,7 +144,7 @@ SPECS = (
         "tma_tile",
         (2, _MANY),
         effect=Effect.READ,
-        optional_attributes=("ring",),
+        optional_attributes=("ring", "rounding"),
         verify=_verify_tile,
     ),
     OperationSpec(
@@ -160,7 +161,15 @@ SPECS = (
     OperationSpec(
         "mbarrier_expect", (1, 1), ("bytes",), Effect.WRITE, results=0, verify=_verify_mbarrier
     ),
-    OperationSpec("tma_load", (4, _MANY), (), Effect.WRITE, results=0, verify=_verify_tma_load),
+    OperationSpec(
+        "tma_load",
+        (4, _MANY),
+        (),
+        Effect.WRITE,
+        results=0,
+        optional_attributes=("rounding",),
+        verify=_verify_tma_load,
+    ),
     OperationSpec(
         "tma_store",
         (3, _MANY),
