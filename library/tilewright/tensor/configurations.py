@@ -101,6 +101,8 @@ ELEMENTWISE_TALL = Configuration(32, 32, 4)
 GELU_WIDE_16 = Configuration(1, 2048, 4)
 
 
+# Copies: wide tiles for long inner axes, tall ones for short.
+COPY_WIDE, COPY_TALL = Configuration(1, 1024, 4), Configuration(16, 32, 4)
 # Tiles that cross from one contiguous axis to another, by bytes of an element.
 TRANSPOSE: dict[int, Configuration] = {
     1: Configuration(64, 64, 4),
@@ -129,8 +131,8 @@ def elementwise_configuration(columns: int) -> Configuration:
 
 
 # Reductions over any axes: `block_m` results by `block_n` reduced elements.
-REDUCE_INNER: tuple[Configuration, ...] = (Configuration(4, 512, 4), Configuration(1, 4096, 8))
-REDUCE_OUTER = Configuration(128, 16, 4)
+REDUCE_INNER: tuple[Configuration, ...] = (Configuration(4, 256, 4), Configuration(1, 4096, 8))
+REDUCE_OUTER = Configuration(128, 8, 4)
 # The most programs that share the reduced axes of one result.
 MOST_PARTS = 512
 # Scans, likewise; long rows of sums that the fast form takes have tiles of their own.
