@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING
 
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
-from tilewright.errors import ArgumentError, InternalCompilerError, TilewrightError
+from tilewright.errors import (
+    ArgumentError,
+    InternalCompilerError,
+    TilewrightError,
+    ToolchainError,
+)
 from tilewright.language.kernel import Kernel
 from tilewright_compiler.backend.worker import POOL
 from tilewright_compiler.capabilities import BASELINE, OWN_TEXTS, TARGETS
@@ -92,6 +97,17 @@ def build_key(source_key: str, target: Target | None, options: CompileOptions = 
 
     fingerprint = f"{compiler_fingerprint()} {options}"
     return keys.build_key(source_key, str(target or "ptx"), toolchain_id(), fingerprint)
+
+
+def why_unusable() -> str | None:
+    """Return what is wrong with the installed tools, a version or a missing file; or None."""
+    from tilewright_compiler.toolchain import find_toolchain
+
+    try:
+        find_toolchain()
+    except ToolchainError as error:
+        return str(error)
+    return None
 
 
 def why_common_schedule(kernel: Kernel, signature: KernelSignature, target: Target) -> str | None:

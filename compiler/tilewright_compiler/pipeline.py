@@ -163,10 +163,19 @@ def _scheduled(optimized: Module, target: Target | None, record: Snapshots) -> M
         if target is None:
             scheduled: Module | None = schedule_module(optimized)
         else:
-            scheduled = schedule_hopper(optimized) if target in OWN_TEXTS else None
+            scheduled = _scheduled_for_hopper(optimized) if target in OWN_TEXTS else None
         if scheduled is not None:
             verify(scheduled)
     return scheduled
+
+
+def _scheduled_for_hopper(optimized: Module) -> Module | None:
+    # Most kernels read no blocks of descriptors, and need not wait for the import of what could
+    # not schedule them.
+    if not any(operation.name == "descriptor_load" for operation in optimized.kernel.body.walk()):
+        return None
+
+    return schedule_hopper(optimized)
 
 
 def _record(module: Module, snapshots: Snapshots) -> None:

@@ -1,15 +1,17 @@
 """The tools that turn MLIR text into a cubin: pinned versions, where they are, and ids for keys.
 
 All come from pip (`tilewright[compiler]`), found through their distributions and never through
-PATH: a tool of another version would give other bytes under the same key.
+PATH: a tool of another version would give other bytes under the same key. Distributions are read as
+pip leaves them, `NAME-VERSION.dist-info/RECORD`: importlib.metadata would do the same and takes
+10 ms to be imported, for which every compilation in a new process would wait.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 
@@ -65,13 +67,12 @@ def ptxas_id() -> str:
 def find_toolchain() -> Toolchain:
     """Find and check the pinned tools; raises ToolchainError naming what to install."""
     for name, pinned in PINNED.items():
-        try:
-            installed = metadata.version(name)
-        except metadata.PackageNotFoundError as error:
+        found = distribution(name)
+        if found is None:
             msg = f"the compiler needs {name}=={pinned}, which is not installed; {_REMEDY}"
-            raise ToolchainError(msg) from error
-        if installed != pinned:
-            msg = f"the compiler needs {name}=={pinned} but {installed} is installed; {_REMEDY}"
+            raise ToolchainError(msg)
+        if found.version != pinned:
+            msg = f"the compiler needs {name}=={pinned} but {found.version} is installed; {_REMEDY}"
             raise ToolchainError(msg)
     return Toolchain(
         ptxas=find_file(PTXAS, "bin/ptxas"),
@@ -79,19 +80,42 @@ def find_toolchain() -> Toolchain:
     )
 
 
-def find_file(distribution: str, suffix: str) -> Path:
-    """Return the installed file of `distribution` that ends in `/suffix`; raises ToolchainError."""
-    try:
-        files = metadata.files(distribution) or []
-    except metadata.PackageNotFoundError as error:
-        msg = f"{distribution} is not installed; {_REMEDY}"
-        raise ToolchainError(msg) from error
-    for file in files:
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """An installed distribution: its version and the folder that says what it installed."""
+
+    version: str
+    folder: Path
+
+    def files(self) -> tuple[Path, ...]:
+        """Return what pip recorded, relative to the folder beside which the files lie."""
+        lines = (self.folder / "RECORD").read_text(encoding="utf-8").splitlines()
+        return tuple(Path(line.partition(",")[0]) for line in lines)
+
+
+def distribution(name: str) -> Distribution | None:
+    """Return the first distribution of this name on the import path."""
+    wanted = name.replace("-", "_")
+    for place in map(Path, sys.path):
+        for folder in sorted(place.glob("*.dist-info")):
+            found, _, version = folder.stem.partition("-")
+            if found.lower() == wanted:
+                return Distribution(version, folder)
+    return None
+
+
+def find_file(name: str, suffix: str) -> Path:
+    """Return the file of distribution `name` that ends in `/suffix`; raises ToolchainError."""
+    found = distribution(name)
+    if found is None:
+        msg = f"{name} is not installed; {_REMEDY}"
+        raise ToolchainError(msg)
+    for file in found.files():
         if str(file).endswith(f"/{suffix}"):
-            path = Path(str(file.locate()))
+            path = found.folder.parent / file
             if path.is_file():
                 return path
-    msg = f"{distribution} is installed but has no {suffix}; reinstall it, or {_REMEDY}"
+    msg = f"{name} is installed but has no {suffix}; reinstall it, or {_REMEDY}"
     raise ToolchainError(msg)
 
 

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -54,7 +54,6 @@ class _Span:
         return self.copy[offset : offset + self.end - self.start]
 
 
-@cache
 def load_candidate(decision: Decision, candidate: Candidate, device: int) -> LoadedKernel:
     """Load this candidate of a decision and no other; raises ResolveError when it is refused."""
     alone = replace(decision, candidates=(candidate,))

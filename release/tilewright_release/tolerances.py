@@ -81,6 +81,7 @@ def read_tolerances(file: Path) -> Tolerances:
     return Tolerances(families)
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def relative_error(found: Array, expected: Array) -> float:
     """Return the largest difference, against the expected value or the root mean square of all.
 

@@ -21,6 +21,7 @@ from tilewright.errors import ReleaseError
 from tilewright.language.kernel import Kernel
 from tilewright.runtime import device, driver, jit, sources, store
 from tilewright.runtime.device import DeviceFacts
+from tilewright.runtime.module import LoadedKernel
 from tilewright.runtime.resolve import Candidate, Decision, Policy
 from tilewright_release.checkout import Checkout
 from tilewright_release.device_launch import launch_on_device, load_candidate
@@ -41,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, help="folder of the result, prebuilt/validated by default"
     )
-    parser.add_argument("--only", metavar="TEXT", help="samples with this in their name")
+    parser.add_argument(
+        "--only", metavar="TEXT", help="samples with this in their name; writes into --out alone"
+    )
     parser.add_argument(
         "--floor", action="store_true", help="the PTX texts, compiled by the driver, not cubins"
     )
@@ -82,7 +85,7 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
             progress=progress,
         )
     print(summary(outcome, every))
-    if not arguments.interpret and not arguments.only:
+    if not arguments.interpret and (arguments.out or not arguments.only):
         folder = arguments.out or checkout.validated
         print(f"wrote {_write(folder, outcome, every, facts, arguments.device)}")
     wrong = [f"{binary.name}: {text}" for binary, text in sorted_failures(outcome)]
@@ -153,6 +156,8 @@ def _blob_of(candidate: Candidate) -> Any:
 
 
 def _on_gpu(decisions: Mapping[str, Decision], index: int) -> RunBinary:
+    loaded: dict[Binary, LoadedKernel] = {}
+
     def run_binary(
         binary: Binary,
         kernel: Kernel,
@@ -161,12 +166,13 @@ def _on_gpu(decisions: Mapping[str, Decision], index: int) -> RunBinary:
         grid: tuple[int, int, int],
         arguments: Mapping[str, Any],
     ) -> None:
-        decision = decisions[binary.source_key]
-        candidate = next(
-            c for c in decision.candidates if c.blob and c.blob.sha256 == binary.sha256
-        )
-        loaded = load_candidate(decision, candidate, index)
-        launch_on_device(loaded, kernel, signature, grid=grid, arguments=arguments)
+        if binary not in loaded:
+            decision = decisions[binary.source_key]
+            candidate = next(
+                c for c in decision.candidates if c.blob and c.blob.sha256 == binary.sha256
+            )
+            loaded[binary] = load_candidate(decision, candidate, index)
+        launch_on_device(loaded[binary], kernel, signature, grid=grid, arguments=arguments)
 
     return run_binary
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from tilewright_compiler.toolchain import (
     PINNED,
     PTXAS,
     compiler_fingerprint,
+    distribution,
     emitter_fingerprint,
     find_file,
     find_toolchain,
@@ -42,22 +45,36 @@ def test_tools_are_found_without_path(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.libdevice.stat().st_size > 100_000
 
 
-def test_missing_tool_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> str:
-        raise metadata.PackageNotFoundError(name)
+def _installed(folder: Path, **versions: str) -> str:
+    for name, version in versions.items():
+        place = folder / f"{name}-{version}.dist-info"
+        place.mkdir()
+        (place / "RECORD").write_text(f"{name}/tool,sha256=x,1\n")
+    return str(folder)
 
-    monkeypatch.setattr(metadata, "version", missing)
+
+def test_missing_tool_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "nothing")])
     with pytest.raises(ToolchainError, match=r"pip install tilewright\[compiler\]"):
         find_toolchain()
+    with pytest.raises(ToolchainError, match="nvdisasm is not installed"):
+        find_file("nvidia-cuda-nvdisasm", "bin/nvdisasm")
 
 
-def test_other_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def version(name: str) -> str:
-        return "13.0.88" if name == PTXAS else PINNED[name]
-
-    monkeypatch.setattr(metadata, "version", version)
+def test_other_version_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    place = _installed(tmp_path, nvidia_cuda_nvcc_cu12="13.0.88")
+    monkeypatch.setattr(sys, "path", [place, *sys.path])
     with pytest.raises(ToolchainError, match=r"12\.9\.86 but 13\.0\.88"):
         find_toolchain()
+
+
+def test_distributions_are_those_that_the_standard_library_finds() -> None:
+    for name, version in PINNED.items():
+        found = distribution(name)
+        assert found is not None
+        assert found.version == version == metadata.version(name)
+        recorded = [str(file) for file in metadata.files(name) or []]
+        assert sorted(map(str, found.files())) == sorted(recorded)
 
 
 def test_file_that_a_distribution_lacks_is_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -65,6 +66,25 @@ def test_import_tilewright_loads_the_library_alone() -> None:
     for name in (*_HEAVY, "tilewright_compiler", "tilewright_release", "numpy", "zstandard"):
         assert name not in report["loaded"]
     assert "tilewright" in report["loaded"]
+
+
+def test_a_compilation_waits_for_nothing_that_it_does_not_need() -> None:
+    # Each of these takes 10 ms or more, and a new process imports all of this before it compiles.
+    loaded = _import("tilewright_compiler.driver", "tilewright_compiler.pipeline")["loaded"]
+    assert not {"numpy", "ml_dtypes", "zstandard", "email", "tomllib", "concurrent"} & set(loaded)
+
+
+def test_data_classes_that_a_compilation_imports_write_their_methods_later() -> None:
+    root = Path(__file__).resolve().parents[2]
+    library = root / "library" / "tilewright"
+    standard = {
+        path.relative_to(root).as_posix()
+        for folder in (root / "compiler", library / "abi", library / "language")
+        for path in folder.rglob("*.py")
+        if re.search(r"^from dataclasses import .*\bdataclass\b", path.read_text(), re.MULTILINE)
+    }
+    # Ordered classes are the standard decorator's.
+    assert standard <= {"library/tilewright/abi/target.py"}
 
 
 def test_no_module_does_anything_when_imported() -> None:

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from helpers.bundles import write_bundle
+from helpers.fake_driver import Finished, run_with_fake_driver
+from tilewright.abi.arguments import launch_abi
+from tilewright.abi.manifest import read_manifest
 from tilewright.abi.signature import KernelSignature
 from tilewright.errors import FormatError, LaunchError, ReleaseError
 from tilewright.language.kernel import Kernel
@@ -175,6 +179,97 @@ def test_what_no_sample_launches_is_skipped_and_what_is_not_bundled_is_named(
     # An entry that this GPU cannot run at all is neither.
     key = store.source_key(launch.kernel, launch.signature)
     assert validated(one, {key: ()}, run=interpreter()) == Outcome()
+
+
+# The command, with a driver that launches nothing
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of made-up binaries for what two samples launch, two each for sm_90a."""
+    launches = [
+        launch
+        for sample in all_samples(ROOT)
+        if sample.name in ("softmax-f32-1024-fast", "sum-f32-1024-general")
+        for launch in launched_by(sample)
+    ]
+    own = {
+        launch.kernel.name: launch_abi(
+            launch.signature, entry=launch.kernel.name, shared_bytes=0, writes=("out",)
+        )
+        for launch in launches
+    }
+    folder = tmp_path_factory.mktemp("bundle")
+    write_bundle(folder, {x.kernel: [x.signature] for x in launches}, own=own)
+    return folder
+
+
+PROGRAM = """
+from tilewright_release import validate
+from tilewright.runtime import jit
+
+interpret, launch = jit.interpret_kernel, validate.launch_on_device
+
+def launch_and_compute(loaded, kernel, signature, *, grid, arguments):
+    launch(loaded, kernel, signature, grid=grid, arguments=arguments)
+    if {computes}:
+        interpret(kernel, signature, grid=grid, arguments=arguments)
+
+validate.launch_on_device = launch_and_compute
+from tilewright_release.main import main
+print("exit", main({words!r}))
+"""
+
+
+def run_validate(bundle: Path, folder: Path, *words: str, computes: bool) -> Finished:
+    command = ["--root", str(ROOT), "validate", *words]
+    program = PROGRAM.format(computes=computes, words=command)
+    return run_with_fake_driver(
+        program, folder, TILEWRIGHT_BUNDLE_PATH=str(bundle), TILEWRIGHT_JIT="off"
+    )
+
+
+def test_the_command_launches_every_binary_and_writes_the_record(
+    bundle: Path, tmp_path: Path
+) -> None:
+    words = ("--only", "f32-1024-", "--out", str(tmp_path / "validated"))
+    finished = run_validate(bundle, tmp_path, *words, computes=True)
+    assert "validate: 4 binaries declared, 4 driven, 4 ok, 0 failed, 0 skipped" in finished.output
+    assert len(finished.lines("cuLibraryLoadData")) == 4, finished.log
+    assert len(finished.lines("launch ")) >= 4
+    (file,) = read_validated(tmp_path / "validated").files
+    assert (file.compute_capability, file.declared, file.failed) == ("9.0", 4, 0)
+    entries = read_manifest(bundle / "manifest.json").entries.values()
+    wanted = {
+        blob.sha256
+        for entry in entries
+        for key, blob in entry.blobs.items()
+        if key.startswith("sm_90a")
+    }
+    assert set(file.blobs) == wanted
+    # The other samples of this name launch what this bundle has not, and that is told.
+    assert "not bundled: tilewright.kernels" in finished.errors
+    # The texts of the floor come on top, and nothing is forgotten.
+    finished = run_validate(bundle, tmp_path, *words, "--floor", computes=True)
+    assert "validate: 2 binaries declared, 2 driven, 2 ok" in finished.output
+    (file,) = read_validated(tmp_path / "validated").files
+    assert wanted < set(file.blobs)
+    assert len(file.blobs) == 6
+
+
+def test_a_wrong_binary_loses_its_validation(bundle: Path, tmp_path: Path) -> None:
+    words = ("--only", "softmax-f32-1024-fast", "--out", str(tmp_path / "validated"))
+    run_validate(bundle, tmp_path, *words, computes=True)
+    (file,) = read_validated(tmp_path / "validated").files
+    assert len(file.blobs) == 2
+    finished = run_validate(bundle, tmp_path, *words, computes=False)
+    assert "2 driven, 0 ok, 2 failed, 2 skipped (2 because no sample launches it)" in (
+        finished.output
+    )
+    assert "softmax-f32-1024-fast is off by" in finished.errors
+    assert f"exit {ReleaseError.exit_code}" in finished.output
+    (file,) = read_validated(tmp_path / "validated").files
+    assert file.blobs == ()
 
 
 # The record and the table

@@ -16,7 +16,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import asdict
@@ -41,9 +40,9 @@ class Worker:
 
     def __init__(self) -> None:
         """Start the process; it imports MLIR while the caller prepares the request."""
-        # A file rather than a pipe: nobody has to drain it, and its tail is still there after a
-        # crash.
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
+        # A file in memory rather than a pipe: nobody has to drain it, and its tail is still there
+        # after a crash.
+        self._stderr = os.fdopen(os.memfd_create("stderr"), "w+b")
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _PROGRAM.format(path=sys.path)],
             stdin=subprocess.PIPE,

@@ -23,7 +23,6 @@ import os
 import struct
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from threading import Lock
@@ -31,6 +30,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from tilewright.errors import CorruptBlobError, FormatError
+from tilewright.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from zstandard import ZstdCompressionDict

@@ -139,8 +139,13 @@ def _compiler() -> Section:
     from tilewright.runtime import jit
 
     reason = jit.why_unavailable()
-    targets = ", ".join(map(str, jit.TARGETS))
-    state = f"{reason}; {_INSTALL_COMPILER}" if reason else f"installed; makes cubins for {targets}"
+    wrong = None if reason else jit.why_unusable()
+    if reason:
+        state = f"{reason}; {_INSTALL_COMPILER}"
+    elif wrong:
+        state = f"installed, and cannot be used: {wrong}"
+    else:
+        state = f"installed; makes cubins for {', '.join(map(str, jit.TARGETS))}"
     return Section("compiler", {"state": state, **jit.tool_versions()})
 
 

@@ -88,10 +88,10 @@ def attention(
         end = tl.minimum(keys, tl.maximum(first + BLOCK_M + shift, 0))
     if scale < 0:  # exact, and so the largest product is the largest score
         query = -query
-    factor = tl.abs(scale) * LOG2_E
-    # Scores stay as the product gives them, up to this factor; a bias must be added in units of
-    # log2. Never 0, which would make NaN of -inf.
-    unit = tl.where(has_bias != 0, 1.0, tl.maximum(factor, SMALLEST))
+    factor = tl.abs(scale)
+    # Scores stay as the product gives them, up to this factor, unless a bias is added. Never 0,
+    # which would make NaN of -inf.
+    unit = tl.where(has_bias != 0, 1.0, tl.maximum(factor, SMALLEST)) * LOG2_E
     row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     row_sum = tl.zeros((BLOCK_M,), tl.float32)
     total = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
@@ -108,12 +108,13 @@ def attention(
             shown = row_mask[:, None] & inside_n[None, :]
             bias_rows = (bias_origin + start * bias_column) + (lanes_m * bias_row)[:, None]
             added = tl.load(bias_rows + (lanes_n * bias_column)[None, :], mask=shown)
-            scores = scores * factor + added.to(tl.float32) * LOG2_E
+            scores = tl.fma(scores, factor, added.to(tl.float32))
         scores = masked_scores(scores, first, start, keys, shift, causal, BLOCK_M, BLOCK_N)
         new_max = tl.maximum(row_max, tl.max(scores, axis=1))
         # Before a row has seen a key its maximum is -inf, and -inf - -inf would be NaN.
         top = tl.where(new_max == float("-inf"), 0.0, new_max)
-        weights = tl.exp2(tl.fma(scores, unit, -(top * unit)[:, None]))
+        # The difference first: a bias may be the least number of its dtype, -inf times `unit`.
+        weights = tl.exp2((scores - top[:, None]) * unit)
         # Exactly 1 while the maximum stays: the rounding error of a product would be multiplied
         # into the sums at every block.
         decay = tl.exp2((row_max - top) * unit)
@@ -130,7 +131,7 @@ def attention(
     )
     if has_lse != 0:
         pointers = lse + batch * lse_batch + head * lse_head + first + lanes_m
-        tl.store(pointers, (row_max * unit + tl.log2(row_sum)) * LN_2, mask=row_mask)
+        tl.store(pointers, row_max * (unit * LN_2) + tl.log2(row_sum) * LN_2, mask=row_mask)
 
 
 @tl.kernel
@@ -154,12 +155,15 @@ def rows_at(x, batch, head, row):
 
 
 @tl.kernel
-def add_keys(scores, value, row_max, row_sum, total, unit):
+def add_keys(scores, value, row_max, row_sum, total, unit, HAS_BIAS: tl.constexpr):
     """Add a block of keys with these scores, in units of `unit` > 0, to what rows have seen."""
     new_max = tl.maximum(row_max, tl.max(scores, axis=1))
     # Before a row has seen a key its maximum is -inf, and -inf - -inf would be NaN.
     top = tl.where(new_max == float("-inf"), 0.0, new_max)
-    weights = tl.exp2(tl.fma(scores, unit, -(top * unit)[:, None]))
+    if HAS_BIAS:  # which may be the least number of its dtype: times `unit` it would be -inf
+        weights = tl.exp2((scores - top[:, None]) * unit)
+    else:
+        weights = tl.exp2(tl.fma(scores, unit, -(top * unit)[:, None]))
     decay = tl.exp2((row_max - top) * unit)
     row_sum = row_sum * decay + tl.sum(weights, axis=1)
     total = tl.dot(weights.to(value.dtype), value, total * decay[:, None])
@@ -190,23 +194,35 @@ def tile_of_heads(queries, heads, batches, band, causal, BLOCK_M: tl.constexpr):
     )
 
 
+@tl.kernel
+def biased(scores, biases, batch, head, first, start, scale, HAS_BIAS: tl.constexpr):
+    """Return `scale * scores` plus the block of the bias there; without a bias, the scores."""
+    result = scores
+    if HAS_BIAS:
+        block = biases.load([batch, head, first, start])
+        added = tl.reshape(block, (biases.block_shape[2], biases.block_shape[3]))
+        result = tl.fma(scores, scale, added.to(tl.float32))
+    return result
+
+
 @tl.kernel(
     divisible=(
         "dim",
-        "q_batch", "q_head", "q_row", "k_batch", "k_head", "k_row",
-        "v_batch", "v_head", "v_row", "out_batch", "out_head", "out_row",
+        "q_batch", "q_head", "q_row", "k_batch", "k_head", "k_row", "v_batch", "v_head", "v_row",
+        "bias_batch", "bias_head", "bias_row", "out_batch", "out_head", "out_row",
     ),
 )  # fmt: skip
 def attention_blocks(
-    q, k, v, out, lse,
+    q, k, v, bias, out, lse,
     queries, keys, dim, group, batches, heads, shared_heads, band,
-    q_batch, q_head, q_row, k_batch, k_head, k_row,
-    v_batch, v_head, v_row, out_batch, out_head, out_row,
+    q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
+    bias_batch, bias_head, bias_row, out_batch, out_head, out_row,
     lse_batch, lse_head,
     scale, causal, has_lse,
+    HAS_BIAS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """Do as `attention` by blocks of tensor descriptors, for `scale` > 0 and without a bias.
+    """Do as `attention` by blocks of tensor descriptors, for `scale` > 0.
 
     Q has `heads` heads, K and V `shared_heads`; the last axis of all is contiguous. Grid: blocks of
     queries of all heads, in the order of `tile_of_heads`.
@@ -215,6 +231,11 @@ def attention_blocks(
     qs = heads_of(q, batches, heads, queries, dim, q_batch, q_head, q_row, BLOCK_M, BLOCK_D)
     ks = heads_of(k, batches, shared_heads, keys, dim, k_batch, k_head, k_row, BLOCK_N, BLOCK_D)
     vs = heads_of(v, batches, shared_heads, keys, dim, v_batch, v_head, v_row, BLOCK_N, BLOCK_D)
+    biases = qs
+    if HAS_BIAS:
+        biases = heads_of(
+            bias, batches, heads, queries, keys, bias_batch, bias_head, bias_row, BLOCK_M, BLOCK_N
+        )
     outs = heads_of(
         out, batches, heads, queries, dim, out_batch, out_head, out_row, BLOCK_M, BLOCK_D
     )
@@ -227,23 +248,25 @@ def attention_blocks(
         whole = tl.minimum(keys, tl.maximum(first + shift + 1, 0))
     # Blocks that every row sees whole come first: a mask costs a tenth of the time.
     whole = whole // BLOCK_N * BLOCK_N
-    unit = scale * LOG2_E
+    unit = LOG2_E if HAS_BIAS else scale * LOG2_E
     row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     row_sum = tl.zeros((BLOCK_M,), tl.float32)
     total = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     for start in range(0, whole, BLOCK_N):
         scores = tl.dot(query, tl.trans(rows_at(ks, batch, shared_head, start)))
+        scores = biased(scores, biases, batch, head, first, start, scale, HAS_BIAS)
         value = rows_at(vs, batch, shared_head, start)
-        row_max, row_sum, total = add_keys(scores, value, row_max, row_sum, total, unit)
+        row_max, row_sum, total = add_keys(scores, value, row_max, row_sum, total, unit, HAS_BIAS)
     for start in range(whole, end, BLOCK_N):
         scores = tl.dot(query, tl.trans(rows_at(ks, batch, shared_head, start)))
+        scores = biased(scores, biases, batch, head, first, start, scale, HAS_BIAS)
         scores = masked_scores(scores, first, start, keys, shift, causal, BLOCK_M, BLOCK_N)
         value = rows_at(vs, batch, shared_head, start)
-        row_max, row_sum, total = add_keys(scores, value, row_max, row_sum, total, unit)
+        row_max, row_sum, total = add_keys(scores, value, row_max, row_sum, total, unit, HAS_BIAS)
     total = total * tl.where(row_sum == 0.0, 0.0, 1.0 / row_sum)[:, None]
     outs.store([batch, head, first, 0], tl.reshape(total.to(out.dtype), (1, 1, BLOCK_M, BLOCK_D)))
     if has_lse != 0:
         rows = tl.arange(0, BLOCK_M)
         pointers = lse + batch * lse_batch + head * lse_head + first + rows
         inside = rows < tl.minimum(queries - first, BLOCK_M).to(tl.int32)
-        tl.store(pointers, (row_max * unit + tl.log2(row_sum)) * LN_2, mask=inside)
+        tl.store(pointers, row_max * (unit * LN_2) + tl.log2(row_sum) * LN_2, mask=inside)

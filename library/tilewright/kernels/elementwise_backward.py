@@ -20,7 +20,7 @@ FAR = tl.constexpr(20.0)
 def gelu_slope(a):
     """Return `Phi(a) + a * phi(a)` in f32, of the normal distribution and its density."""
     value = a.to(tl.float32)
-    tail, exponential = lower_tail(value)
+    tail, exponential = lower_tail(value, a.dtype)
     # At infinity the density is 0, and their product shall not be NaN.
     slope = value * (DENSITY_AT_0 * exponential)
     slope = tl.where(tl.abs(value) < FAR, slope, 0.0)

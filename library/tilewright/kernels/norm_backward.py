@@ -27,6 +27,12 @@ def load_rows(pointer, rows, rows_total, lanes, columns, stride):
 
 
 @tl.kernel
+def first_of_rows(pointer, rows, rows_total, stride):
+    """Load the first elements of rows, 0 past the last row."""
+    return tl.load(pointer + rows * stride, mask=rows < rows_total, other=0)
+
+
+@tl.kernel
 def kept(weights):
     """Return weights of the columns as they are kept for all rows: pairs of 2 bytes as words."""
     if is_fine(weights.dtype):
@@ -51,6 +57,12 @@ def weights_of(keeps, block, dtype: tl.constexpr):
 def add_three(a, b, c, d, e, f):
     """Add three and three numbers."""
     return a + d, b + e, c + f
+
+
+@tl.kernel
+def add_four(a, b, c, d, e, f, g, h):
+    """Add four and four numbers."""
+    return a + e, b + f, c + g, d + h
 
 
 @tl.kernel(divisible=("columns", "x_stride", "dy_stride", "dx_stride"))
@@ -81,6 +93,7 @@ def norm_backward(
     rows = first * BLOCK_M + tl.arange(0, BLOCK_M)
     x_next = load_rows(x, rows, rows_total, lanes, width, x_stride)
     dy_next = load_rows(dy, rows, rows_total, lanes, width, dy_stride)
+    first_next = first_of_rows(x, rows, rows_total, x_stride)
     for block in range(first, blocks, step):
         rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
         following = rows + step * BLOCK_M
@@ -91,33 +104,47 @@ def norm_backward(
             gradient = dy_next.to(tl.float32)
             dy_next = load_rows(dy, following, rows_total, lanes, width, dy_stride)
         x_next = load_rows(x, following, rows_total, lanes, width, x_stride)
+        # What is taken off is the mean, of 16-bit elements a row's first one: that leaves a rest of
+        # the mean to take off, but threads that share a row meet once for all sums.
         if is_centred != 0:
-            mean = tl.sum(values * share, axis=1)
-            values = values - mean[:, None]
+            if is_fine(x.dtype):
+                pivot = tl.sum(values * share, axis=1)
+            else:
+                pivot = first_next.to(tl.float32)
+                first_next = first_of_rows(x, following, rows_total, x_stride)
+            values = values - pivot[:, None]
             if columns < BLOCK_N:
                 values = tl.where(inside[None, :], values, 0.0)
         weighted = gradient * weights_of(weights, block, weight.dtype)[None, :]
-        # Threads that share a row meet once for three sums.
-        variance, along, level = tl.reduce(
-            (values * values, weighted * values, weighted), 1, add_three
-        )
-        variance = variance * share
         if is_fine(x.dtype):
+            variance, along, level = tl.reduce(
+                (values * values, weighted * values, weighted), 1, add_three
+            )
             rest = tl.sum(values * mean_share, axis=1)
-            variance = without_rest(variance, rest)
-            along = along - rest * level
+        else:
+            variance, along, level, rest = tl.reduce(
+                (values * values, weighted * values, weighted, values), 1, add_four
+            )
+            rest = rest * mean_share
+        variance = tl.maximum(without_rest(variance * share, rest), 0.0)
+        along = along - rest * level
         # Past the last row there is no deviation: where eps is 0, its inverse would be infinite.
         factor = tl.where(rows < rows_total, tl.rsqrt(variance + eps), 0.0)
         values = values * factor[:, None]
-        if is_fine(x.dtype):
-            values = values - (rest * factor)[:, None]
+        values = values - (rest * factor)[:, None]
         weight_sums = weight_sums + gradient * values
         bias_sums = bias_sums + gradient
         slope = along * factor * share
-        result = weighted - (level * mean_share)[:, None] - values * slope[:, None]
+        level = level * mean_share
+        if is_fine(x.dtype):
+            result = weighted - level[:, None] - values * slope[:, None]
+            result = result * factor[:, None]
+        else:  # an instruction less, a register more
+            result = weighted * factor[:, None] - (level * factor)[:, None]
+            result = result - values * (slope * factor)[:, None]
         mask = lanes < tl.where(rows < rows_total, width, 0)[:, None]
         dx_rows = dx + (rows * dx_stride)[:, None]
-        tl.store(dx_rows + lanes, result * factor[:, None], mask=mask)
+        tl.store(dx_rows + lanes, result, mask=mask)
     sums = partials + first * columns + column_lanes
     if has_weight != 0:
         tl.store(sums, tl.sum(weight_sums, axis=0), mask=inside)

@@ -70,6 +70,13 @@ def why_common_schedule(kernel: Kernel, signature: KernelSignature, target: Targ
     return driver.why_common_schedule(kernel, signature, target)
 
 
+def why_unusable() -> str | None:
+    """Return what is wrong with the tools that are installed, by the compiler's own check."""
+    from tilewright_compiler import driver
+
+    return driver.why_unusable()
+
+
 def tool_versions() -> dict[str, str]:
     """Return what of the compiler's tools is installed, with versions."""
     from importlib.metadata import PackageNotFoundError, version

@@ -8,7 +8,6 @@ DLPack) and copied to NumPy, and computes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from tilewright.abi.dtypes import DType
 from tilewright.abi.numpy_types import from_numpy as dtype_from_numpy
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.errors import ArgumentError
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime._launcher import Buffer, Event
 from tilewright.runtime.launcher import CODES, DTYPES, TYPESTRS, native
 

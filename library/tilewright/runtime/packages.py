@@ -30,9 +30,18 @@ def bundle_folders(module: str) -> tuple[Path, ...]:
         for name in names
         for folder in getattr(sys.modules.get(name), "__path__", ())
         for bundle in _candidates(Path(folder))
-        if (bundle / FILE_NAME).is_file()
+        if holds_bundle(bundle)
     ]
     return tuple(dict.fromkeys(folders))
+
+
+def holds_bundle(folder: Path) -> bool:
+    """Return whether a bundle is in a folder, be it damaged; an empty folder is none.
+
+    Packs without a manifest are damage, to be told of; in `build/` they may be of a build at work.
+    """
+    has_packs = folder.name == PREBUILT and any(folder.glob("*.pack"))
+    return has_packs or (folder / FILE_NAME).exists()
 
 
 def installed_folders(path: list[str]) -> tuple[Path, ...]:
@@ -41,11 +50,11 @@ def installed_folders(path: list[str]) -> tuple[Path, ...]:
     For reports: it reads directories, which a launch has no time for.
     """
     found = [
-        manifest.parent
+        folder
         for entry in path
         if Path(entry).is_dir()
-        for manifest in sorted(Path(entry).glob(f"*/{PREBUILT}/{FILE_NAME}"))
-        if manifest.parent.parent.name != _OWN
+        for folder in sorted(Path(entry).glob(f"*/{PREBUILT}"))
+        if folder.parent.name != _OWN and holds_bundle(folder)
     ]
     return tuple(dict.fromkeys(found))
 

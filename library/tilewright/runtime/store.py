@@ -27,7 +27,7 @@ from tilewright.errors import ArgumentError, FormatError
 from tilewright.language.kernel import Kernel
 from tilewright.language.provenance import is_unchanged
 from tilewright.runtime.bundle import Bundle
-from tilewright.runtime.packages import bundle_folders, installed_folders
+from tilewright.runtime.packages import bundle_folders, holds_bundle, installed_folders
 from tilewright.runtime.resolve import Bundled, Reason
 from tilewright.settings import settings
 
@@ -222,8 +222,7 @@ def _installed() -> tuple[Path, ...]:
     # An editable install answers with a path of several folders, a wheel with one.
     for folder in getattr(prebuilt, "_paths", (prebuilt,)):
         path = Path(str(folder))
-        # Packs without a manifest are damage, to be told of; an empty folder is no bundle.
-        if (path / FILE_NAME).exists() or any(path.glob("*.pack")):
+        if holds_bundle(path):
             found.append(path)
     checkout = Path(__file__).resolve().parents[3]
     built = checkout / "build" / "bundle"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tilewright.abi.dtypes import bfloat16, float16, float32
 from tilewright.errors import ArgumentError
+from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import (
     GRID_HEIGHT,
     Array,

@@ -5,12 +5,12 @@ order they are computed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.abi.dtypes import float32
 from tilewright.abi.signature import DIVISOR
 from tilewright.kernels.attention import attention, attention_blocks
+from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import fits_fast
 from tilewright.tensor.configurations import (
     DotConfiguration,
@@ -104,18 +104,17 @@ def _by_blocks(problem: Attention, walks: tuple[Heads, ...], piece: Piece) -> Pl
     """Plan the form that copies blocks; None where it does not serve."""
     queries, keys, dim = problem.sizes
     q = problem.q.array
-    tiles = attention_blocks_configuration(dim)
+    tiles = attention_blocks_configuration(dim, has_bias=problem.bias is not None)
     serves = (
         copies_blocks(q.device)
         and q.dtype != float32
-        and problem.bias is None
         and problem.is_scale_positive
         and min(queries, keys, dim) > 0
     )
-    if not serves:
+    if tiles is None or not serves:
         return None
     rank = len(problem.batch)
-    taken = (Q, K, V, OUT)
+    taken = (Q, K, V, BIAS, OUT)
     inner = [walks[operand].strides[-1] for operand in taken]
     strides = [
         stride
@@ -135,7 +134,7 @@ def _by_blocks(problem: Attention, walks: tuple[Heads, ...], piece: Piece) -> Pl
     sizes = (queries, keys, dim, group, batches, problem.heads, problem.shared_heads, band)
     sums = (*piece.space.strides[LSE], walks[LSE].strides[rank])
     integers = (*sizes, *strides, *sums)
-    is_unit = all(stride == 1 for stride in inner) or dim == 1
+    is_unit = all(stride == 1 for stride in inner)
     if not is_unit or not fits_fast(attention_blocks, len(taken) + 1, integers):
         return None
     programs = -(-queries // tiles.block_m) * problem.heads * batches
@@ -148,7 +147,7 @@ def _by_blocks(problem: Attention, walks: tuple[Heads, ...], piece: Piece) -> Pl
         (programs, 1, 1),
         tuple(pointers[operand] for operand in (*taken, LSE)),
         integers,
-        _options(tiles),
+        {"HAS_BIAS": problem.bias is not None, **_options(tiles)},
         flags=flags,
     )
 

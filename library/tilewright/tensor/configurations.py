@@ -44,8 +44,13 @@ ROWS: tuple[Configuration, ...] = (
     Configuration(1, 16384, 16),
 )
 
-# Softmax and layer norm hold several narrow rows in a tile, or one long row in parts.
-TILES = ROWS[:3]
+# Softmax and norms hold narrow rows in tiles, of two warps so that many programs fit, or one long
+# row in parts.
+TILES: tuple[Configuration, ...] = (
+    Configuration(8, 128, 2),
+    Configuration(2, 512, 2),
+    Configuration(1, 1024, 2),
+)
 LONG_ROWS: tuple[Configuration, ...] = (*ROWS[3:], Configuration(1, 32768, 16))
 
 # Where a row may begin unaligned, layer norm keeps weight and bias in registers: of wider rows they
@@ -67,16 +72,16 @@ class ResidentConfiguration(Configuration):
 
 # Gradients of norms keep sums for each column, beside x and dy: of wider rows they would not fit.
 NORM_BACKWARD: tuple[ResidentConfiguration, ...] = (
-    ResidentConfiguration(16, 128, 4, 3),
+    ResidentConfiguration(8, 128, 4, 6),
     ResidentConfiguration(4, 512, 4, 4),
-    ResidentConfiguration(2, 1024, 4, 3),
+    ResidentConfiguration(1, 1024, 2, 8),
     ResidentConfiguration(1, 2048, 4, 4),
     ResidentConfiguration(1, 4096, 8, 2),
     ResidentConfiguration(1, 8192, 16, 1),
 )
 NORM_BACKWARD_WALKED = Configuration(1, 1024, 4)
 PARAMETERS_BACKWARD = Configuration(16, 64, 4)
-PARTIALS = Configuration(64, 32, 4)
+PARTIALS = Configuration(256, 16, 8)
 
 SOFTMAX_BACKWARD: tuple[Configuration, ...] = (
     Configuration(16, 128, 4),
@@ -84,14 +89,20 @@ SOFTMAX_BACKWARD: tuple[Configuration, ...] = (
     Configuration(2, 1024, 4),
     Configuration(1, 4096, 8),
     Configuration(1, 8192, 8),
+    Configuration(1, 16384, 16),
 )
-SOFTMAX_BACKWARD_WALKED = Configuration(1, 1024, 4)
+SOFTMAX_BACKWARD_WALKED = Configuration(1, 4096, 16)
+SOFTMAX_BACKWARD_WALKED_64 = Configuration(1, 1024, 8)
 
 # Elementwise: wide tiles for long inner axes, tall ones for short.
 ELEMENTWISE_WIDE = Configuration(1, 1024, 4)
 ELEMENTWISE_TALL = Configuration(32, 32, 4)
+# Of 2-byte elements gelu is bound by instructions: what a program does once weighs less here.
+GELU_WIDE_16 = Configuration(1, 2048, 4)
 
 
+# Copies: wide tiles for long inner axes, tall ones for short.
+COPY_WIDE, COPY_TALL = Configuration(1, 1024, 4), Configuration(16, 32, 4)
 # Tiles that cross from one contiguous axis to another, by bytes of an element.
 TRANSPOSE: dict[int, Configuration] = {
     1: Configuration(64, 64, 4),
@@ -120,8 +131,8 @@ def elementwise_configuration(columns: int) -> Configuration:
 
 
 # Reductions over any axes: `block_m` results by `block_n` reduced elements.
-REDUCE_INNER: tuple[Configuration, ...] = (Configuration(4, 512, 4), Configuration(1, 4096, 8))
-REDUCE_OUTER = Configuration(128, 16, 4)
+REDUCE_INNER: tuple[Configuration, ...] = (Configuration(4, 256, 4), Configuration(1, 4096, 8))
+REDUCE_OUTER = Configuration(128, 8, 4)
 # The most programs that share the reduced axes of one result.
 MOST_PARTS = 512
 # Scans, likewise; long rows of sums that the fast form takes have tiles of their own.
@@ -297,11 +308,17 @@ ATTENTION_BLOCKS: dict[int, DotConfiguration] = {
     128: DotConfiguration(128, 128, 128, 8, 2),
     256: DotConfiguration(128, 64, 256, 8, 2),
 }
+# With a bias, blocks of which take room as well.
+ATTENTION_BLOCKS_BIASED: dict[int, DotConfiguration] = {
+    **{dim: tiles for dim, tiles in ATTENTION_BLOCKS.items() if dim <= 64},
+    128: DotConfiguration(128, 64, 128, 8, 2),
+}
 
 
-def attention_blocks_configuration(dim: int) -> DotConfiguration:
-    """Return the configuration by blocks for heads of that extent, which the table must reach."""
-    return next(tiles for padded, tiles in ATTENTION_BLOCKS.items() if dim <= padded)
+def attention_blocks_configuration(dim: int, *, has_bias: bool) -> DotConfiguration | None:
+    """Return the configuration by blocks for heads of that extent; None if there is none."""
+    table = ATTENTION_BLOCKS_BIASED if has_bias else ATTENTION_BLOCKS
+    return next((tiles for padded, tiles in table.items() if dim <= padded), None)
 
 
 # Convolutions: pixels, filters, channels of one step.

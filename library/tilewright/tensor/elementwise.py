@@ -19,12 +19,14 @@ from tilewright.tensor.arrays import (
     check_computed_in_f32,
     check_has_arithmetic,
     check_same_dtype,
+    dtype_of,
     output,
     pieces,
     strides_of,
 )
 from tilewright.tensor.configurations import (
     ELEMENTWISE_WIDE,
+    GELU_WIDE_16,
     Configuration,
     elementwise_configuration,
 )
@@ -48,7 +50,7 @@ def exp(x: object, *, out: object | None = None) -> Array:
 
 def gelu(x: object, *, out: object | None = None) -> Array:
     """Return `x / 2 * (1 + erf(x / sqrt 2))` elementwise, see `reference.elementwise.gelu`."""
-    return _unary(kernels.gelu, x, out)
+    return _unary(kernels.gelu, x, out, wide_16=GELU_WIDE_16)
 
 
 def gelu_backward(x: object, dy: object, *, out: object | None = None) -> Array:
@@ -63,7 +65,8 @@ def gelu_backward(x: object, dy: object, *, out: object | None = None) -> Array:
         msg = f"dy has shape {gradient.shape}, x has {array.shape}; they must be equal"
         raise ArgumentError(msg)
     result = output(out, array.shape, array)
-    _launch(gradients.gelu_backward, array.shape, (array, gradient, result), ELEMENTWISE_WIDE)
+    arrays = (array, gradient, result)
+    _launch(gradients.gelu_backward, array.shape, arrays, is_always_wide=True)
     return result
 
 
@@ -77,11 +80,14 @@ def _binary(kernel: Kernel, x: object, y: object, out: object | None) -> Array:
     return result
 
 
-def _unary(kernel: Kernel, x: object, out: object | None) -> Array:
+def _unary(
+    kernel: Kernel, x: object, out: object | None, *, wide_16: Configuration = ELEMENTWISE_WIDE
+) -> Array:
     array = as_array(x, name="x")
     check_computed_in_f32(array)
     result = output(out, array.shape, array)
-    _launch(kernel, array.shape, (array, result))
+    wide = wide_16 if dtype_of(array).bits == 16 else ELEMENTWISE_WIDE
+    _launch(kernel, array.shape, (array, result), wide=wide)
     return result
 
 
@@ -89,13 +95,17 @@ def _launch(
     kernel: Kernel,
     shape: Shape,
     arrays: tuple[Array, ...],
-    chosen: Configuration | None = None,
+    *,
+    wide: Configuration = ELEMENTWISE_WIDE,
+    is_always_wide: bool = False,
 ) -> None:
     operands = tuple(
         Operand(array, broadcast_strides(array.shape, strides_of(array), shape)) for array in arrays
     )
     for pointers, space in pieces(shape, operands, rank=4):
-        configuration = chosen or elementwise_configuration(space.sizes[3])
+        configuration = elementwise_configuration(space.sizes[3])
+        if is_always_wide or configuration == ELEMENTWISE_WIDE:
+            configuration = wide
         rows = space.sizes[0] * space.sizes[1] * space.sizes[2]
         grid = (
             -(-space.sizes[3] // configuration.block_n),

@@ -136,7 +136,7 @@ def _gather(array: Array, places: Array, result: Array, axis: int, *, check: boo
     walked = tuple(0 if place == axis else s for place, s in enumerate(strides_of(array)))
     flag = outside_flag(array, check=check)
     operands = (
-        Operand(viewed(source, places.shape, walked), walked),
+        Operand(source, walked),
         Operand(places, strides_of(places)),
         Operand(target, strides_of(target)),
     )

@@ -35,7 +35,7 @@ from tilewright.tensor.axes import (
     transposed,
     viewed,
 )
-from tilewright.tensor.configurations import TRANSPOSE, elementwise_configuration
+from tilewright.tensor.configurations import COPY_TALL, COPY_WIDE, TRANSPOSE
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 
 BITS: dict[int, DType] = {1: uint8, 2: uint16, 4: uint32, 8: uint64}
@@ -131,7 +131,7 @@ def _crossed_axis(walks: list[tuple[int, int, int]]) -> int | None:
 
 def _copy_rows(shape: Shape, operands: tuple[Operand, ...]) -> None:
     for pointers, space in pieces(shape, operands, rank=4):
-        configuration = elementwise_configuration(space.sizes[3])
+        configuration = COPY_WIDE if space.sizes[3] > 4 * COPY_TALL.block_n else COPY_TALL
         rows = space.sizes[0] * space.sizes[1] * space.sizes[2]
         grid = (
             -(-space.sizes[3] // configuration.block_n),

@@ -40,8 +40,8 @@ from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapse, pad
 # Programs that fill a GPU of today: with fewer results the reduced axes are split. It is a number
 # and not the device's, so that every device combines in the same order.
 _PROGRAMS = 1024
-# Elements of the reduced axes that are worth a program of their own.
-_PART_ELEMENTS = 4096
+# Elements that are worth a program of their own.
+_PART_ELEMENTS = 16384
 # From so many rows on, the kernels that hold whole rows fill a device.
 _MANY_ROWS = 256
 # With fewer columns than this, tiles lie along the reduced axis whatever is contiguous.
@@ -304,7 +304,7 @@ def _launch(
     wanted = _PROGRAMS // blocks
     if wanted > MOST_PARTS:
         wanted = MOST_PARTS
-    least = _PART_ELEMENTS // tiles.block_n  # chunks that are worth a program of their own
+    least = _PART_ELEMENTS // (tiles.block_m * tiles.block_n)
     part = -(-chunks // wanted) if wanted > 1 else chunks
     part = least if part < least else part
     parts = -(-chunks // part) or 1

@@ -35,6 +35,7 @@ from tilewright.tensor.configurations import (
     PARTIALS,
     SOFTMAX_BACKWARD,
     SOFTMAX_BACKWARD_WALKED,
+    SOFTMAX_BACKWARD_WALKED_64,
     rows_configuration,
 )
 from tilewright.tensor.rows import number_for, parameters_of_rows
@@ -89,7 +90,8 @@ def softmax_backward(y: object, dy: object, *, out: object | None = None) -> Arr
                 *arguments, BLOCK_M=tiles.block_m, BLOCK_N=tiles.block_n, num_warps=tiles.num_warps
             )
         else:
-            tiles = SOFTMAX_BACKWARD_WALKED
+            is_wide = dtype_of(result) == float64
+            tiles = SOFTMAX_BACKWARD_WALKED_64 if is_wide else SOFTMAX_BACKWARD_WALKED
             softmax_kernels.softmax_backward_walked[(rows,)](
                 *arguments, BLOCK_N=tiles.block_n, num_warps=tiles.num_warps
             )

@@ -116,6 +116,21 @@ def test_the_compilers_tools_are_told_with_versions(tmp_path: Path) -> None:
     assert compiler["nvidia-cuda-nvcc-cu12"] == "12.9.86"
 
 
+def test_tools_that_the_compiler_refuses_are_told(bundle: Path, tmp_path: Path) -> None:
+    program = """
+import sys
+from tilewright_compiler import toolchain
+toolchain.PINNED = {**toolchain.PINNED, toolchain.PTXAS: "12.0.0"}
+from tilewright.cli.main import main
+sys.exit(main(["doctor"]))
+"""
+    done = run_program(program, tmp_path, TILEWRIGHT_BUNDLE_PATH=str(bundle))
+    assert done.code == 0
+    (state,) = (line for line in done.output.splitlines() if "state: installed" in line)
+    assert "installed, and cannot be used" in state
+    assert "12.0.0" in state
+
+
 def _flip(path: Path, needle: bytes, offset: int = 0) -> None:
     data = bytearray(path.read_bytes())
     data[data.index(needle) + offset] ^= 1

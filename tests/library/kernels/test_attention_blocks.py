@@ -1,5 +1,5 @@
-"""Attention by blocks of tensor descriptors: what it computes under either schedule and as PTX, when
-it is taken, in which order heads are computed, and that both texts assemble as they should.
+"""Attention by blocks of tensor descriptors: what it computes under either schedule and as PTX,
+when it is taken, in which order heads are computed, and that both texts assemble as they should.
 """
 
 from __future__ import annotations
@@ -43,18 +43,22 @@ def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 def use(monkeypatch: pytest.MonkeyPatch, tiles: DotConfiguration) -> None:
     monkeypatch.setattr(attention_launches, "copies_blocks", lambda _device: True)
     monkeypatch.setattr(attention_launches, "processors", lambda _device: 2)
-    monkeypatch.setattr(attention_launches, "attention_blocks_configuration", lambda _dim: tiles)
+    monkeypatch.setattr(
+        attention_launches, "attention_blocks_configuration", lambda _dim, **_options: tiles
+    )
     forget_plans()
 
 
 def oracle(
-    q: HostArray, k: HostArray, v: HostArray, *, causal: bool
+    q: HostArray, k: HostArray, v: HostArray, *, causal: bool, bias: HostArray | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return attention and the logarithms of its sums in f64."""
     group = q.shape[-3] // k.shape[-3]
     wide_q, wide_k, wide_v = (x.astype(np.float64) for x in (q, k, v))
     wide_k, wide_v = (np.repeat(x, group, axis=-3) for x in (wide_k, wide_v))
     scores = wide_q @ np.swapaxes(wide_k, -1, -2) / np.sqrt(q.shape[-1])
+    if bias is not None:
+        scores = scores + bias.astype(np.float64)
     if causal:
         rows, keys = scores.shape[-2:]
         scores = np.where(np.tri(rows, keys, keys - rows, dtype=np.bool_), scores, -np.inf)
@@ -67,10 +71,15 @@ def oracle(
     return weights @ wide_v / np.where(sums == 0, 1, sums), logarithms
 
 
-@pytest.mark.parametrize("tiles", TILES, ids=["64", "128"])
 @pytest.mark.parametrize(
-    ("queries", "keys", "causal"),
-    [(150, 70, False), (70, 90, True), (90, 40, True), (64, 64, True), (1, 1, False)],
+    ("queries", "keys", "causal", "tiles"),
+    [
+        (150, 70, False, TILES[1]),
+        (70, 90, True, TILES[0]),
+        (90, 40, True, TILES[1]),
+        (64, 64, True, TILES[0]),
+        (1, 1, False, TILES[0]),
+    ],
 )
 def test_heads_that_share_keys(
     queries: int,
@@ -103,7 +112,27 @@ def test_heads_narrower_than_a_block_and_strided_rows(seen: list[str]) -> None:
     assert seen == ["attention_blocks"]
 
 
-@pytest.mark.parametrize("reason", ["bias", "scale", "rows", "f32", "no keys"])
+@pytest.mark.parametrize("tiles", TILES, ids=["64", "128"])
+def test_a_bias_that_broadcasts_and_hides(
+    tiles: DotConfiguration, seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, tiles)
+    q = random((2, 2, 70, 32), F16, seed=1)
+    k, v = (random((2, 2, 48, 32), F16, seed=seed) for seed in (2, 3))
+    bias = random((2, 70, 48), F16, seed=4)
+    bias[0, :, 5:] = -np.inf  # five keys are seen
+    bias[0, 3] = -np.inf  # and none
+    bias[1, 7] = np.finfo(F16).min  # all equally little, which is the mean
+    out, lse = poisoned(q.shape, F16), poisoned(q.shape[:-1], F32)
+    attention(q, k, v, bias=bias, out=out, lse=lse)
+    expected, sums = oracle(q, k, v, causal=False, bias=bias)
+    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=3e-3, atol=3e-3)
+    np.testing.assert_allclose(lse.astype(np.float64), sums, rtol=1e-5, atol=1e-5)
+    assert not out[:, 0, 3].any()
+    assert seen == ["attention_blocks"]
+
+
+@pytest.mark.parametrize("reason", ["scale", "rows", "bias rows", "f32", "no keys"])
 def test_what_blocks_do_not_serve(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     monkeypatch.setattr(jit, "interpret_kernel", block_run("tile", names))
@@ -116,7 +145,7 @@ def test_what_blocks_do_not_serve(reason: str, monkeypatch: pytest.MonkeyPatch) 
         q,
         k,
         k,
-        bias=random((9, 7), dtype, seed=3) if reason == "bias" else None,
+        bias=random((9, 7), dtype, seed=3) if reason == "bias rows" else None,
         scale=-1.0 if reason == "scale" else None,
     )
     assert names == ["attention"]
@@ -161,8 +190,8 @@ def test_rows_that_see_alike_go_head_by_head() -> None:
 def test_both_texts_of_what_is_declared() -> None:
     entries = read_signature_file(ROOT / "prebuilt" / "signatures" / "attention.toml", root=ROOT)
     own_entries = [entry for entry in entries if entry.kernel is attention_blocks]
-    assert len(own_entries) == 10
-    for entry in own_entries[::3]:
+    assert len(own_entries) == 18
+    for entry in own_entries[::9]:
         compiled = compile_kernel(entry.kernel, entry.signature, (HOPPER,))
         assert list(compiled.cubins) == ["sm_90a+tma", "sm_90a"]
         own = compiled.cubins["sm_90a+tma"]

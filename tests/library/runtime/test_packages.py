@@ -69,6 +69,19 @@ def test_the_innermost_package_is_asked_first(
     assert bundle_folders("acme.kernels") == expected[1:]
 
 
+def test_packs_without_their_manifest_are_a_damaged_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "acme"
+    monkeypatch.setitem(sys.modules, "acme", _module("acme", package))
+    folder = package / "_prebuilt"
+    folder.mkdir(parents=True)
+    assert bundle_folders("acme") == installed_folders([str(tmp_path)]) == ()
+    _bundle(folder)
+    (folder / "manifest.json").unlink()
+    assert bundle_folders("acme") == installed_folders([str(tmp_path)]) == (folder,)
+
+
 def test_every_folder_of_a_package_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

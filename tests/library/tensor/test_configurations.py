@@ -20,22 +20,33 @@ from tilewright.tensor.configurations import (
     ATTENTION_16_GENERAL,
     ATTENTION_32,
     ATTENTION_BLOCKS,
+    ATTENTION_BLOCKS_BIASED,
     CONVOLUTION_16,
     CONVOLUTION_32,
     CONVOLUTION_GENERAL,
     ELEMENTWISE_TALL,
     ELEMENTWISE_WIDE,
+    GELU_WIDE_16,
     LONG_ROWS,
     LONG_ROWS_UNALIGNED,
     MATMUL_BLOCKS,
     MATMUL_FAST,
     MATMUL_GENERAL,
     MATMUL_WIDEST,
+    NORM_BACKWARD,
+    NORM_BACKWARD_WALKED,
+    PARAMETERS_BACKWARD,
+    PARTIALS,
     ROWS,
     ROWS_LOOPED,
+    ROWS_LOOPED_64,
+    SOFTMAX_BACKWARD,
+    SOFTMAX_BACKWARD_WALKED,
+    SOFTMAX_BACKWARD_WALKED_64,
     TILES,
     Configuration,
     DotConfiguration,
+    ResidentConfiguration,
     attention_configuration,
     blocks_configuration,
     convolution_configuration,
@@ -55,14 +66,29 @@ EXPECTED: dict[str, dict[str, tuple[Configuration, ...]]] = {
         "add": ELEMENTWISE,
         "mul": ELEMENTWISE,
         "exp": ELEMENTWISE,
-        "gelu": ELEMENTWISE,
+        "gelu": (*ELEMENTWISE, GELU_WIDE_16),
     },
-    "softmax": {"softmax": TILES, "softmax_row": LONG_ROWS, "softmax_looped": (ROWS_LOOPED,)},
+    "elementwise_backward": {"gelu_backward": (ELEMENTWISE_WIDE,)},
+    "softmax": {
+        "softmax": TILES,
+        "softmax_row": LONG_ROWS,
+        "softmax_looped": (ROWS_LOOPED, ROWS_LOOPED_64),
+    },
+    "softmax_backward": {
+        "softmax_backward": SOFTMAX_BACKWARD,
+        "softmax_backward_walked": (SOFTMAX_BACKWARD_WALKED, SOFTMAX_BACKWARD_WALKED_64),
+    },
     "norm": {
         "layer_norm": TILES,
         "layer_norm_row": LONG_ROWS,
         "layer_norm_rows": LONG_ROWS_UNALIGNED,
-        "layer_norm_looped": (ROWS_LOOPED,),
+        "layer_norm_looped": (ROWS_LOOPED, ROWS_LOOPED_64),
+    },
+    "norm_backward": {
+        "norm_backward": NORM_BACKWARD,
+        "norm_backward_walked": (NORM_BACKWARD_WALKED,),
+        "parameters_backward": (PARAMETERS_BACKWARD,),
+        "sum_partials": (PARTIALS,),
     },
     "reduce": {
         "sum_rows": ROWS,
@@ -80,14 +106,16 @@ def declared(family: str) -> dict[str, set[Configuration]]:
     found: dict[str, set[Configuration]] = {}
     for kernel in kernels:
         found.setdefault(kernel["kernel"].partition(":")[2], set()).update(
-            Configuration(
-                config["constexprs"].get("BLOCK_M", 1),
-                config["constexprs"]["BLOCK_N"],
-                config["num_warps"],
-            )
-            for config in kernel["config"]
+            _configuration(config["constexprs"], config["num_warps"]) for config in kernel["config"]
         )
     return found
+
+
+def _configuration(values: Mapping[str, int], num_warps: int) -> Configuration:
+    tiles = (values.get("BLOCK_M", 1), values["BLOCK_N"], num_warps)
+    if "RESIDENT" in values:
+        return ResidentConfiguration(*tiles, values["RESIDENT"])
+    return Configuration(*tiles)
 
 
 @pytest.mark.parametrize("family", EXPECTED)
@@ -219,9 +247,10 @@ def test_attention_is_declared_as_it_is_chosen() -> None:
         form = "blocks" if is_own else entry.signature.specialization
         precision = "ieee" if is_own else precision_of(entry)
         declared_tiles[dtype, precision, form].add(tiles_of(entry))
+    blocks = {*ATTENTION_BLOCKS.values(), *ATTENTION_BLOCKS_BIASED.values()}
     assert declared_tiles == {
         **{(t, "ieee", "fast"): set(ATTENTION_16.values()) for t in (float16, bfloat16)},
-        **{(t, "ieee", "blocks"): set(ATTENTION_BLOCKS.values()) for t in (float16, bfloat16)},
+        **{(t, "ieee", "blocks"): blocks for t in (float16, bfloat16)},
         **{(t, "ieee", "general"): set(ATTENTION_16_GENERAL.values()) for t in (float16, bfloat16)},
         **{
             (float32, precision, form): set(ATTENTION_32.values())

@@ -52,15 +52,19 @@ def test_norms(columns: int, dtype: str, side: str) -> None:
     x, dy = random((7, columns), kind), random((7, columns), kind, seed=1)
     weight = random((columns,), kind, seed=2)
     exact = [array.astype(np.float64) for array in (x, dy, weight)]
-    found = gradients(side, "layer_norm_backward", x, dy, weight=weight, has_bias=True)
-    for mine, theirs in zip(found, norm_reference.layer_norm_backward(*exact), strict=True):
+    # Of one column the gradient is 0: what rounding leaves of it is divided by the root of eps.
+    options = {"weight": weight, "eps": 1e-2}
+    found = gradients(side, "layer_norm_backward", x, dy, has_bias=True, **options)
+    expected = norm_reference.layer_norm_backward(*exact, eps=1e-2)
+    for mine, theirs in zip(found, expected, strict=True):
         assert mine.dtype == kind
         close(mine, theirs, dtype)
-    found = gradients(side, "rms_norm_backward", x, dy, weight=weight)
-    for mine, theirs in zip(found, norm_reference.rms_norm_backward(*exact), strict=True):
+    found = gradients(side, "rms_norm_backward", x, dy, **options)
+    expected = norm_reference.rms_norm_backward(*exact, eps=1e-2)
+    for mine, theirs in zip(found, expected, strict=True):
         close(mine, theirs, dtype)
-    (found_dx,) = gradients(side, "l2_norm_backward", x, dy)
-    close(found_dx, norm_reference.l2_norm_backward(*exact[:2]), dtype)
+    (found_dx,) = gradients(side, "l2_norm_backward", x, dy, eps=1e-2)
+    close(found_dx, norm_reference.l2_norm_backward(*exact[:2], eps=1e-2), dtype)
 
 
 @pytest.mark.parametrize("side", SIDES)

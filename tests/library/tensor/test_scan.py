@@ -22,9 +22,9 @@ CASES: list[tuple[tuple[int, ...], int]] = [
     ((300, 3), 0),
     ((2, 5000), 1),
     ((5000, 70), 0),
-    ((40001,), 0),
-    ((40001, 12), 0),
-    ((3, 20000, 2), 1),
+    ((17001,), 0),
+    ((17001, 12), 0),
+    ((3, 17000, 2), 1),
     ((4, 33, 40), 1),
 ]
 
@@ -122,7 +122,7 @@ def test_an_axis_that_is_not_there_is_refused() -> None:
 
 @pytest.mark.parametrize("side", SIDES)
 def test_zeros_stay_zeros(side: str) -> None:
-    x = np.zeros((3001, 1, 300), np.float32)
+    x = np.zeros((300, 1, 300), np.float32)
     found = run(side, scan.cumsum, x, axis=1, out=poisoned(x.shape, x.dtype))
     assert found.max() == 0
 
