@@ -52,7 +52,8 @@ def range(
     at run time must be positive. Bounds are integers, and the loop variable has their promoted
     dtype; it has no value after the loop, which may not have run. `num_stages` overrides the
     launch's number of stages for the loads of this loop. `loop_unroll_factor` makes so many
-    iterations one, and a loop for the rest; the step must be known at compile time for that.
+    iterations one, and a loop for the rest; for that the step must be known at compile time, and
+    the loop have no `break`.
 
     The other options are hints to schedules that Triton has. They change no result, and the
     schedules here decide these things themselves.
