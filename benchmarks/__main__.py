@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks import gate
 from benchmarks.record import load_results, print_table, write_results
 
-SUITES = ("attention", "coldstart", "compile", "gemm", "launch", "mma", "rowops")
+SUITES = ("attention", "coldstart", "compile", "factory", "gemm", "launch", "mma", "rowops")
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="check and time one suite on this GPU")
+    run = commands.add_parser("run", help="check and time one suite on this machine")
     run.add_argument("suite", choices=SUITES)
     run.add_argument("--out", type=Path, default=None, help="folder for SUITE.json")
     run.add_argument("--commit", default="", help="what is measured, where git cannot tell")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -85,6 +86,8 @@ def print_table(suite: str, rows: list[Row]) -> None:
 
 
 def _gpu() -> tuple[str, str]:
+    if shutil.which("nvidia-smi") is None:  # what a wheel takes to make, say, needs no GPU
+        return "none", "none"
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     output = subprocess.run(query, capture_output=True, text=True, check=True).stdout
     name, driver = output.splitlines()[0].split(",")

@@ -47,6 +47,11 @@ def _good() -> dict[str, list[Row]]:
             _row("import/-/-/-/-", 0.05),
             _row("first_load/softmax/64x1000/-/-", 0.5),
         ],
+        "factory": [
+            _row("wheel/-/-/-/-", 20.0),
+            _row("bundle/-/-/-/cold", 900.0),
+            _row("make_wheel/-/-/-/warm", 20.0),
+        ],
         "compile": [
             _row("vecadd/f32/1024/-/cold", 0.2, triton=2.0),
             _row("vecadd/f32/1024/-/warm", 40.0, triton=1.0),
@@ -95,6 +100,7 @@ def test_what_meets_every_bar_passes_and_the_rest_is_open() -> None:
     [
         ("launch", _row("torch_arguments/vecadd/4096/-/eager", 4.01), "torch_arguments_us"),
         ("coldstart", _row("import/-/-/-/-", 0.151), "import_s"),
+        ("factory", _row("wheel/-/-/-/-", 30.1), "wheel_mb"),
         (
             "mma",
             _row("matmul/bf16/4096x4096x4096/fwd/eager", 1.0, cublas=0.49),
