@@ -69,11 +69,19 @@ def bulk_stores(module: Module) -> Module:
             return None
         values = dict(zip(operation.operands, operands, strict=True))
         results = copy_operation(operation, values, builder).results
+        made_for: dict[tuple[SharedType, int], _Plan] = {}
         for plan in plans[operation]:
+            # Stores of one form take turns in the same buffers: each has an even number of parts,
+            # or one.
+            count = min(2, len(plan.starts))
+            first = made_for.setdefault((plan.buffer, count), plan)
+            if first is not plan:
+                plan.descriptor, plan.buffers = first.descriptor, first.buffers
+                continue
             plan.descriptor = builder.value("make_descriptor", operands, plan.descriptor_type)
             plan.buffers = [
                 builder.value("alloc_shared", [], plan.buffer, alignment=ALIGNMENT_BYTES)
-                for _ in range(min(2, len(plan.starts)))
+                for _ in range(count)
             ]
         return results
 

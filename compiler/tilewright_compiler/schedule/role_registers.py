@@ -35,8 +35,8 @@ def consumer_registers(num_warps: int) -> int:
 def check_accumulators(module: Module, dots: Mapping[Operation, int]) -> None:
     """Demand that there is room for a producer, and for the accumulators that meet in one loop.
 
-    `dots` says how many of its size each dot needs. Raises Unsuited. The kernel has neither layouts
-    nor calls.
+    `dots` says how many of its size each dot needs: one it keeps, further ones only until its
+    result has been used. Raises Unsuited. The kernel has neither layouts nor calls.
     """
     if module.signature.num_warps + PRODUCER_WARPS > _MOST_WARPS:
         msg = f"{module.signature.num_warps} warps leave no room for a producer"
@@ -45,7 +45,9 @@ def check_accumulators(module: Module, dots: Mapping[Operation, int]) -> None:
     available = consumer_registers(module.signature.num_warps)
     for operation in module.kernel.body.operations:
         inside = [inner for inner in operation.walk() if inner in dots]
-        needed = sum(prod(shape_of(dot.result.type)) * dots[dot] for dot in inside) // threads
+        sizes = {dot: prod(shape_of(dot.result.type)) // threads for dot in inside}
+        needed = sum(sizes.values())
+        needed += max(((dots[dot] - 1) * size for dot, size in sizes.items()), default=0)
         if needed + _OTHER_REGISTERS > available:
             msg = f"accumulators take {needed} registers of each thread, of {available} that it has"
             raise Unsuited(msg, inside[0])

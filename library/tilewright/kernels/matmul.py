@@ -349,6 +349,62 @@ def matmul_blocks(
     out.store(place, tl.reshape(result, (1, 1, BLOCK_M, BLOCK_N)))
 
 
+@tl.kernel
+def store_half(
+    out, total, bias, row, column, m, n, alpha, activation, has_bias,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Store what `matmul` writes of one half of a tile, without gate and residual."""
+    result = epilogue(
+        total, bias, bias, bias, row, column, m, n, 0, 0, 0, 0, 0, 0, 0, 0,
+        alpha, activation, has_bias, False, False, BLOCK_M, BLOCK_N,
+    )  # fmt: skip
+    place = [tl.program_id(2), tl.program_id(1), row, column]
+    out.store(place, tl.reshape(result, (1, 1, BLOCK_M, BLOCK_N)))
+
+
+@tl.kernel(unit=("a_inner", "b_inner", "c_column"))
+def matmul_halves(
+    a, b, c, bias, gate, residual,  # noqa: ARG001  # as `matmul` takes them
+    m, n, k, a_extent, b_extent,
+    a_batch0, a_batch1, a_outer, a_inner,  # noqa: ARG001
+    b_batch0, b_batch1, b_outer, b_inner,  # noqa: ARG001
+    c_batch0, c_batch1, c_row, c_column,  # noqa: ARG001
+    gate_batch0, gate_batch1, gate_row, gate_column,  # noqa: ARG001
+    residual_batch0, residual_batch1, residual_row, residual_column,  # noqa: ARG001
+    alpha, activation, has_bias, has_gate, has_residual,  # noqa: ARG001
+    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, PRECISION: tl.constexpr,
+    FULL_EPILOGUE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Do as `matmul_blocks` without gate and residual, each tile in two halves along N.
+
+    For 8-bit floats, whose sums are kept twice: a block of A serves both halves, and while one is
+    added to its sum, the registers of the other's block are free.
+    """
+    tl.static_assert(A_UNIT == "k" and B_UNIT == "k" and not FULL_EPILOGUE)
+    HALF: tl.constexpr = BLOCK_N // 2
+    row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
+    left = matrices(a, m, a_extent, a_batch0, a_batch1, a_outer, BLOCK_M, BLOCK_K)
+    right = matrices(b, n, b_extent, b_batch0, b_batch1, b_outer, HALF, BLOCK_K)
+    out = matrices(c, m, eights(n), c_batch0, c_batch1, c_row, BLOCK_M, HALF)
+    first = tl.zeros((BLOCK_M, HALF), tl.float32)
+    second = tl.zeros((BLOCK_M, HALF), tl.float32)
+    for start in range(0, k, BLOCK_K):
+        block = block_at(left, row, start)
+        columns = tl.trans(block_at(right, column, start))
+        more = tl.trans(block_at(right, column + HALF, start))
+        first = tl.dot(block, columns, first, input_precision=PRECISION)
+        second = tl.dot(block, more, second, input_precision=PRECISION)
+    store_half(
+        out, first, bias, row, column, m, eights(n), alpha, activation, has_bias, BLOCK_M, HALF
+    )
+    store_half(
+        out, second, bias, row, column + HALF, m, eights(n), alpha, activation, has_bias,
+        BLOCK_M, HALF,
+    )  # fmt: skip
+
+
 @tl.kernel(unit=("a_inner", "b_inner", "c_column", "gate_column", "residual_column"))
 def matmul_rows(
     a, b, c, bias, gate, residual,

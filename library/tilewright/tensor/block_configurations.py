@@ -18,14 +18,14 @@ Units = tuple[str, str]
 
 
 class BlockForm(NamedTuple):
-    """A kernel by blocks with its tiles: `blocks` stores by blocks, `rows` rows of any alignment,
-    `parts` cuts sums along K.
+    """A kernel by blocks with its tiles: `blocks` stores by blocks, `halves` too, each tile in two,
+    `rows` rows of any alignment, `parts` cuts sums along K.
 
     `is_full` if it takes a gate and a residual; `rows` takes an activation only then, the others
     always. `units` and `results` are those that the bundle has.
     """
 
-    kernel: Literal["blocks", "rows", "parts"]
+    kernel: Literal["blocks", "halves", "rows", "parts"]
     tiles: DotConfiguration
     is_full: bool
     units: tuple[Units, ...]
@@ -76,6 +76,7 @@ def _of_16_bits(dtype: DType) -> tuple[BlockForm, ...]:
 
 
 _OF_8_BITS = (
+    BlockForm("halves", DotConfiguration(128, 256, 128, 8, 4), False, _ALONG_K, (bfloat16,)),
     BlockForm(
         "blocks",
         DotConfiguration(128, 128, 128, 8, 4),

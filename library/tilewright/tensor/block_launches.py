@@ -43,6 +43,7 @@ _ROW_BYTES = 128
 
 _KERNELS: dict[str, Kernel] = {
     "blocks": kernels.matmul_blocks,
+    "halves": kernels.matmul_halves,
     "rows": kernels.matmul_rows,
     "parts": kernels.matmul_parts,
 }

@@ -190,7 +190,11 @@ MATMUL_FAST: dict[tuple[DType, str], tuple[DotConfiguration, ...]] = {
     (bfloat16, "ieee"): MATMUL_16,
     (float8e4nv, "ieee"): MATMUL_8_FLOAT,
     (float8e5, "ieee"): MATMUL_8_FLOAT,
-    (float32, "ieee"): (DotConfiguration(128, 128, 16, 8, 3), DotConfiguration(32, 64, 16, 4, 3)),
+    (float32, "ieee"): (
+        DotConfiguration(128, 128, 32, 8, 3),
+        DotConfiguration(64, 64, 16, 4, 4),
+        DotConfiguration(32, 64, 16, 4, 3),
+    ),
     (float32, "tf32"): (DotConfiguration(128, 128, 32, 8, 3), DotConfiguration(32, 64, 32, 4, 3)),
     (float32, "tf32x3"): (DotConfiguration(64, 128, 32, 8, 3),),
     (float64, "ieee"): (DotConfiguration(64, 64, 16, 4, 3),),
@@ -214,24 +218,10 @@ MATMUL_GENERAL: dict[tuple[DType, str], DotConfiguration] = {
     (uint8, "ieee"): _UNALIGNED,
 }
 
-# By blocks, where the GPU copies them by itself: two warpgroups that multiply and one that copies.
-# The widest tile leaves no registers for a gate or a residual.
-MATMUL_WIDEST = DotConfiguration(128, 256, 64, 8, 4)
-_BLOCKS_16 = (MATMUL_WIDEST, DotConfiguration(128, 128, 64, 8, 4))
-_BLOCKS_8 = (DotConfiguration(128, 128, 128, 8, 4),)
-MATMUL_BLOCKS: dict[DType, tuple[DotConfiguration, ...]] = {
-    float16: _BLOCKS_16,
-    bfloat16: _BLOCKS_16,
-    float8e4nv: _BLOCKS_8,
-    float8e5: _BLOCKS_8,
-}
-
 # Programs that fill a GPU of today; tiles beyond them wait for the next wave.
 _WAVE = 128
 # Extent at which a tile's loads cost as much as its products: small tiles read more for each.
 _BALANCE = 64
-# What a tile costs by blocks, of what it costs otherwise: the warpgroup's instructions are faster.
-_BLOCKS_COST = 0.6
 
 
 def matmul_configuration(
@@ -244,25 +234,6 @@ def matmul_configuration(
     if not fast:
         return MATMUL_GENERAL[dtype, precision]
     return min(MATMUL_FAST[dtype, precision], key=lambda tiles: _cost(m, n, batch, tiles))
-
-
-def blocks_configuration(
-    m: int, n: int, batch: int, dtype: DType, *, units: tuple[str, str], full_epilogue: bool
-) -> DotConfiguration | None:
-    """Return the configuration by blocks for a product of fast form; None if another is better.
-
-    `units` are the axes along which A and B are contiguous: of 8-bit operands both must be K.
-    """
-    if "any" in units or (dtype.bits == 8 and units != ("k", "k")):
-        return None
-    table = MATMUL_BLOCKS.get(dtype, ())
-    candidates = [tiles for tiles in table if not (full_epilogue and tiles == MATMUL_WIDEST)]
-    if not candidates:
-        return None
-    best = min(candidates, key=lambda tiles: _cost(m, n, batch, tiles))
-    other = matmul_configuration(m, n, batch, dtype, precision="ieee", fast=True)
-    is_better = _cost(m, n, batch, best) * _BLOCKS_COST < _cost(m, n, batch, other)
-    return best if is_better else None
 
 
 def _cost(m: int, n: int, batch: int, tiles: DotConfiguration) -> float:

@@ -41,12 +41,13 @@ def choose(
     patch: pytest.MonkeyPatch,
     tiles: DotConfiguration,
     *,
-    kernel: Literal["blocks", "rows", "parts"] = "blocks",
+    kernel: Literal["blocks", "halves", "rows", "parts"] = "blocks",
     parts: int = 1,
     units: str | None = None,
+    is_full: bool = True,
 ) -> None:
     """Let products take a form, at any cost; with `units`, only of operands in that order."""
-    form = BlockForm(kernel, tiles, True, (), ())
+    form = BlockForm(kernel, tiles, is_full, (), ())
 
     def choice(product: BlockProduct) -> BlockChoice | None:
         is_read = units is None or product.units == tuple(units)
@@ -96,6 +97,19 @@ def test_eight_bit_floats(name: str, seen: list[str]) -> None:
     assert seen == ["matmul_blocks"]
 
 
+@pytest.mark.parametrize("n", [48, 64, 136])
+def test_tiles_in_two_halves(n: int, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of 8-bit floats, and a half that lies outside the result."""
+    choose(monkeypatch, DotConfiguration(64, 64, 32, 4, 3), kernel="halves", is_full=False)
+    kind, f16 = to_numpy(tl.float8e4nv), F16
+    a, b = random((2, 80, 112), kind, seed=1), random((112, n), kind, seed=2)
+    bias, out = random((n,), f16, seed=3), poisoned((2, 80, n), f16)
+    matmul(a, np.asfortranarray(b), bias=bias, activation="relu", out_dtype=float16, out=out)
+    expected = np.maximum(product(a, b) + bias.astype(np.float64), 0)
+    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=2e-3, atol=2e-3)
+    assert seen == ["matmul_halves"]
+
+
 def test_results_of_f32_by_two_warpgroups(seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A result that is not cast lacks the batch's axes; each warpgroup stores its rows."""
     choose(monkeypatch, DotConfiguration(128, 32, 32, 8, 3))
@@ -116,7 +130,9 @@ def test_batches_and_odd_rows(seen: list[str]) -> None:
 
 @pytest.mark.parametrize("kernel", ["blocks", "rows", "parts"])
 def test_the_whole_epilogue(
-    kernel: Literal["blocks", "rows", "parts"], seen: list[str], monkeypatch: pytest.MonkeyPatch
+    kernel: Literal["blocks", "halves", "rows", "parts"],
+    seen: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     choose(monkeypatch, TILES, kernel=kernel)
     m, n, k = 70, 48, 48
@@ -221,6 +237,7 @@ def declared(kernel: Kernel, operand: DType, result: DType) -> list[DeclaredEntr
         (kernels.matmul_blocks, float16, float16, 3),
         (kernels.matmul_blocks, bfloat16, float32, 2),
         (kernels.matmul_blocks, float8e4nv, bfloat16, 1),
+        (kernels.matmul_halves, float8e4nv, bfloat16, 1),
         (kernels.matmul_blocks, float32, float32, 3),
         (kernels.matmul_rows, bfloat16, bfloat16, 2),
         (kernels.matmul_parts, bfloat16, bfloat16, 2),
@@ -244,5 +261,5 @@ def test_both_texts_of_what_is_declared(
         num_threads = 32 * (entry.signature.num_warps + 4)
         assert (own.abi.num_threads, own.abi.grid_kind) == (num_threads, "persistent")
         kinds = [p.kind for p in own.abi.parameters if p.kind not in ("pointer", "scalar")]
-        maps = 3 if kernel is kernels.matmul_blocks else 2
+        maps = 3 if kernel in (kernels.matmul_blocks, kernels.matmul_halves) else 2
         assert kinds == [*["tensor_map"] * maps, *["grid"] * 3]

@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.abi.dtypes import DType, bfloat16, float8e5, float32
-from tilewright.kernels.matmul import matmul_blocks, matmul_parts, matmul_rows
+from tilewright.kernels.matmul import (
+    matmul_blocks,
+    matmul_halves,
+    matmul_parts,
+    matmul_rows,
+)
 from tilewright.tensor.block_configurations import (
     BLOCK_FORMS,
     BlockProduct,
@@ -17,7 +22,7 @@ from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
 ROOT = Path(__file__).parents[3]
 SIGNATURES = ROOT / "prebuilt" / "signatures" / "matmul.toml"
-BY_BLOCKS = (matmul_blocks, matmul_rows, matmul_parts)
+BY_BLOCKS = (matmul_blocks, matmul_halves, matmul_rows, matmul_parts)
 
 
 def form_of(entry: DeclaredEntry) -> tuple[object, ...]:

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from tilewright.abi.dtypes import DType, bfloat16, float8e5, float16, float32
+from tilewright.abi.dtypes import DType, bfloat16, float16, float32
 from tilewright.abi.signature import Pointer
 from tilewright.kernels.attention import attention_blocks
-from tilewright.kernels.matmul import matmul_blocks
 from tilewright.tensor.configurations import (
     ATTENTION_16,
     ATTENTION_16_GENERAL,
@@ -29,10 +28,8 @@ from tilewright.tensor.configurations import (
     GELU_WIDE_16,
     LONG_ROWS,
     LONG_ROWS_UNALIGNED,
-    MATMUL_BLOCKS,
     MATMUL_FAST,
     MATMUL_GENERAL,
-    MATMUL_WIDEST,
     NORM_BACKWARD,
     NORM_BACKWARD_WALKED,
     PARAMETERS_BACKWARD,
@@ -48,7 +45,6 @@ from tilewright.tensor.configurations import (
     DotConfiguration,
     ResidentConfiguration,
     attention_configuration,
-    blocks_configuration,
     convolution_configuration,
     elementwise_configuration,
     matmul_configuration,
@@ -166,7 +162,7 @@ def precision_of(entry: DeclaredEntry) -> str:
 def test_products_are_declared_in_every_form_that_is_chosen() -> None:
     declared_forms: dict[Any, set[tuple[Any, DotConfiguration]]] = defaultdict(set)
     for entry in products("matmul"):
-        if entry.kernel is matmul_blocks:
+        if entry.kernel.name not in ("matmul", "matmul_plain"):
             continue
         values, signature = entry.signature.constexprs, entry.signature
         key = (*dtypes_of(entry, "a", "c"), precision_of(entry), signature.specialization)
@@ -180,52 +176,6 @@ def test_products_are_declared_in_every_form_that_is_chosen() -> None:
             expected[*key, "fast"] = {(unit, tiles) for unit in units for tiles in table}
             expected[*key, "general"] = {(unit, general) for unit in (*units, ("any", "any"))}
     assert declared_forms == expected
-
-
-def test_products_by_blocks_are_declared_as_they_are_chosen() -> None:
-    found = {
-        (*dtypes_of(e, "a", "c"), (values["A_UNIT"], values["B_UNIT"]), tiles_of(e))
-        for e in products("matmul")
-        if e.kernel is matmul_blocks
-        for values in [e.signature.constexprs]
-    }
-    units = [("k", "n"), ("k", "k"), ("m", "n"), ("m", "k")]
-    assert found == {
-        (dtype, result, unit, tiles)
-        for dtype, table in MATMUL_BLOCKS.items()
-        for result in RESULTS[dtype]
-        for unit in (units if dtype.bits == 16 else [("k", "k")])
-        for tiles in table
-    }
-    for entry in products("matmul"):
-        if entry.kernel is matmul_blocks:
-            is_full = entry.signature.constexprs["FULL_EPILOGUE"]
-            assert is_full == (tiles_of(entry) != MATMUL_WIDEST)
-
-
-def test_large_products_are_by_blocks_and_small_ones_are_not() -> None:
-    def chosen(m: int, n: int, *, full_epilogue: bool = False) -> DotConfiguration | None:
-        units = ("m", "n")
-        return blocks_configuration(m, n, 1, float16, units=units, full_epilogue=full_epilogue)
-
-    square = DotConfiguration(128, 128, 64, 8, 4)
-    assert chosen(8192, 8192) == MATMUL_WIDEST
-    assert chosen(8192, 8192, full_epilogue=True) == square
-    assert chosen(1024, 2048) == square
-    assert chosen(16, 256) is None
-
-
-def test_only_what_the_instruction_reads_goes_by_blocks() -> None:
-    def chosen(dtype: DType, *units: str) -> bool:
-        a, b = units
-        found = blocks_configuration(8192, 8192, 1, dtype, units=(a, b), full_epilogue=False)
-        return found is not None
-
-    assert chosen(bfloat16, "m", "k")
-    assert not chosen(bfloat16, "any", "any")
-    assert chosen(float8e5, "k", "k")
-    assert not chosen(float8e5, "k", "n")
-    assert not chosen(float32, "k", "k")
 
 
 def test_every_tile_of_a_product_is_the_best_for_some_shape() -> None:
