@@ -95,15 +95,6 @@ def copy_sources(root: Path, bundle: Path | None, *, origin: Path = ROOT) -> Che
 
 
 @pytest.fixture(scope="session")
-def second_wheel(
-    sources: Checkout, small_bundle: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """The wheel of a copy of `sources` in another folder."""
-    folder = tmp_path_factory.mktemp("elsewhere") / "copy"
-    return build_wheel(copy_sources(folder, small_bundle, origin=sources.root))
-
-
-@pytest.fixture(scope="session")
 def bare_sources(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A copy of this checkout's sources without a bundle."""
     return copy_sources(tmp_path_factory.mktemp("bare") / "checkout", None)

@@ -57,11 +57,6 @@ def test_the_wheel_has_the_three_packages_the_launcher_and_the_bundle(
     assert names[-1].endswith(".dist-info/RECORD")
 
 
-def test_the_same_sources_elsewhere_give_the_same_bytes(wheel: Path, second_wheel: Path) -> None:
-    assert wheel.name == second_wheel.name
-    assert wheel.read_bytes() == second_wheel.read_bytes()
-
-
 def test_the_metadata_asks_for_no_compiler(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (item for item in archive.namelist() if item.endswith(".dist-info/METADATA"))

@@ -112,6 +112,7 @@ def test_every_command_of_the_page_runs(
     assert re.findall(r"  ok    (\w+) \(", checklist) == [
         s.name for s in STEPS if s.name != "audit"
     ]
+    # Built again from a clone in another folder.
     assert "1 wheels, the same bytes" in checklist
     assert f"1 wheels of 0.1.0 at {_git(project.root, 'rev-parse', 'HEAD').strip()}" in checklist
     assert "2 files to sign" in checklist
@@ -124,6 +125,20 @@ def test_every_command_of_the_page_runs(
     sdist.write_bytes(data)
     key = str(project.root / "release.key.pub")
     assert _check(project, "--only", "signatures", "--key", key) == ReleaseError.exit_code
+
+
+def test_a_wheel_that_is_built_with_other_bytes_is_told(
+    project: Checkout, wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The wheel of `sources` has no commit in its provenance, the one of a clone has.
+    root = tmp_path / "clone"
+    _git(tmp_path, "clone", "-q", str(project.root), str(root))
+    shutil.copytree(project.bundle, root / "build" / "bundle")
+    (root / "dist").mkdir()
+    shutil.copy(wheel, root / "dist")
+    words = ("--only", "again", "--machine", "x86_64")
+    assert _check(Checkout(root), *words) == ReleaseError.exit_code
+    assert f"{wheel.name} built in another folder has other bytes" in capsys.readouterr().out
 
 
 def test_only_a_tagged_commit_without_changes_is_released(

@@ -17,7 +17,13 @@ _UNSIGNED = {dtype.bits: dtype for dtype in ALL if dtype.kind == "uint"}
 
 
 def unroll(module: Module) -> Module:
-    """Return the module without `unroll` attributes: such loops are written out."""
+    """Return the module without `unroll` attributes: such loops are written out.
+
+    A module without such loops is returned as it is.
+    """
+    bodies = [function.body for function in module.functions.values()]
+    if not any("unroll" in operation.attributes for body in bodies for operation in body.walk()):
+        return module
     functions = {
         name: Function(
             name,

@@ -54,17 +54,17 @@ def _attention_samples() -> Iterator[Sample]:
 
 
 def _attention_by_blocks() -> Iterator[Sample]:
-    """Yield the form whose blocks Hopper copies by itself; without masks and with the causal."""
+    """Yield the form whose blocks Hopper copies by itself: plain, causal, and with a bias."""
     launches = "tilewright.tensor.attention_launches"
     for dtype in (bfloat16, float16):
         for dim in configurations.ATTENTION_BLOCKS:
-            for is_causal in (False, True):
+            for form in ("plain", "causal", "bias"):
                 yield Sample(
-                    f"attention-{dtype}-{dim}-blocks{'-causal' if is_causal else ''}",
+                    f"attention-{dtype}-{dim}-blocks-{form}",
                     "attention",
                     attention,
                     _attention_result,
-                    partial(_by_blocks, dtype, dim, is_causal=is_causal),
+                    partial(_by_blocks, dtype, dim, form),
                     {
                         f"{launches}.copies_blocks": always(True),
                         f"{launches}.processors": always(4),
@@ -72,9 +72,12 @@ def _attention_by_blocks() -> Iterator[Sample]:
                 )
 
 
-def _by_blocks(dtype: DType, dim: int, *, is_causal: bool) -> Arguments:
+def _by_blocks(dtype: DType, dim: int, form: str) -> Arguments:
     (q, k, v), options = _attention(dtype, dim, 0, "tf32x3", "fast")
-    return (q, k, v), {**options, "causal": is_causal}
+    options["causal"] = form == "causal"
+    if form == "bias":
+        options["bias"] = operand((2, 70, 90), dtype, pad=6)
+    return (q, k, v), options
 
 
 def _attention(dtype: DType, dim: int, pad: int, precision: str, form: str) -> Arguments:

@@ -52,9 +52,10 @@ def operand(shape: tuple[int, ...], dtype: Any, *, skip: int = 0) -> Array:
     count = int(np.prod(shape))
     memory = np.zeros((count + skip) * kind.itemsize + 64, np.uint8)
     start = -memory.ctypes.data % 64 + skip * kind.itemsize
-    flat = memory[start : start + count * kind.itemsize].view(kind)
+    flat: Array = memory[start : start + count * kind.itemsize].view(kind)
     flat[:] = np.random.default_rng(count).integers(0, 9, count).astype(kind)
-    return flat.reshape(shape)
+    shaped: Array = flat.reshape(shape)
+    return shaped
 
 
 # Shape, axis, and how far from an aligned address: the fast form and the general one.
@@ -150,7 +151,7 @@ def _other_cases() -> list[Case]:
         x, wide = operand((5, 100), kind), operand((2, 1500), kind)
         out = operand((1000,), kind)
         options: dict[str, Any] = {"seed": 1, "dtype": from_numpy(kind), "out": out}
-        for name, call in {
+        calls: dict[str, Callable[[], object]] = {
             "sort": partial(sorting.sort, x),
             "sort long": partial(sorting.sort, wide, descending=True),
             "sort unaligned": partial(sorting.sort, wide[:, 1:]),
@@ -161,8 +162,8 @@ def _other_cases() -> list[Case]:
             "dropout unaligned": partial(random.dropout, operand((99,), kind, skip=1), 0.5, seed=1),
             "histogram": partial(counting.histogram, wide, 10, range=(0.0, 9.0)),
             "histogram many": partial(counting.histogram, wide, 3000, range=(0.0, 9.0)),
-        }.items():
-            cases.append(Case(f"{name}-{dtype}", call, is_first))
+        }
+        cases += [Case(f"{name}-{dtype}", call, is_first) for name, call in calls.items()]
     for integer in (np.int32, np.int64):
         x, dtype_ = operand((3000,), integer), from_numpy(np.dtype(integer))
         fill = partial(

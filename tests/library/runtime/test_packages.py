@@ -10,6 +10,7 @@ import pytest
 
 from helpers.bundles import write_bundle
 from helpers.fake_driver import run_program, run_with_fake_driver
+from tilewright.abi.manifest import SCHEMA
 from tilewright.runtime.packages import bundle_folders, installed_folders
 
 _KERNELS = """
@@ -134,6 +135,15 @@ def test_a_kernel_is_launched_from_the_bundle_of_its_package(
     done = run_with_fake_driver(path + _LAUNCH, tmp_path, **settings)
     assert done.output.split() == [str(own), str(package / "_prebuilt")]
     assert len(done.lines("launch double")) == 1
+
+    # Made by a Tilewright of another manifest: passed over, with the reason.
+    manifest = package / "_prebuilt" / "manifest.json"
+    whole = manifest.read_bytes()
+    manifest.write_bytes(whole.replace(b'"schema":%d' % SCHEMA, b'"schema":99', 1))
+    other = run_with_fake_driver(path + _LAUNCH, tmp_path, **settings)
+    assert f"has schema 99, this library reads {SCHEMA}" in other.output
+    assert other.lines("launch") == []
+    manifest.write_bytes(whole)
 
     # Not the bundled kernel any more: its package's bundle must not serve it.
     (package / "kernels.py").write_text(_KERNELS.replace("* 2", "* 3"))

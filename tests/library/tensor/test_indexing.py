@@ -12,7 +12,14 @@ from helpers.gpu import requires_gpu
 from helpers.sides import DTYPES, SIDES, HostArray, random, run, to_device
 from tilewright.errors import ArgumentError, ArgumentValueError, IndexRangeError
 from tilewright.reference import index as reference
-from tilewright.tensor import addition, counting, indexing
+from tilewright.tensor import addition as addition_module
+from tilewright.tensor import counting as counting_module
+from tilewright.tensor import indexing as indexing_module
+
+# Host arrays give host arrays, device arrays device arrays: a union would not say which.
+addition: Any = addition_module
+counting: Any = counting_module
+indexing: Any = indexing_module
 
 INDICES = [np.int32, np.int64]
 
@@ -316,7 +323,9 @@ def test_wrong_bins_and_ranges_are_named() -> None:
 def test_rows_past_two_to_the_31() -> None:
     from tilewright.abi.dtypes import float16
     from tilewright.runtime.memory import from_numpy, zeros
-    from tilewright.tensor import movement
+    from tilewright.tensor import movement as movement_module
+
+    movement: Any = movement_module
 
     table = zeros((1_079_840, 2048), float16)
     row = random((1, 2048), DTYPES["f16"])

