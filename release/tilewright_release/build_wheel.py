@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
         )
         raise ReleaseError(msg)
     # Before the bundle, which takes minutes.
-    tools = ("build", "ziglang", "elftools", "auditwheel")
+    tools = ("abi3info", "auditwheel", "build", "elftools", "ziglang")
     require_tools(tools, purpose="building and checking a wheel")
     machines = arguments.machine or [platform.machine()]
     for machine in machines:

@@ -73,7 +73,7 @@ def check_wheel(
 
     Raises ToolchainError when the tools that judge it are not installed.
     """
-    tools = ("elftools", "auditwheel", "ziglang", *(("cryptography",) if key else ()))
+    tools = ("abi3info", "elftools", "auditwheel", "ziglang", *(("cryptography",) if key else ()))
     require_tools(tools, purpose="checking a wheel")
     limits = read_limits(checkout.wheel_limits)
     components = read_components(checkout.components)

@@ -45,14 +45,15 @@ def check_extension(
     contents: Mapping[str, bytes],
     *,
     machine: str,
+    python: tuple[int, int],
     glibc: tuple[int, ...],
     needed: tuple[str, ...],
 ) -> str:
     """Check the one extension of a wheel for `machine` and return a sentence about it.
 
-    It must be for any Python, need only the libraries `needed` and symbols up to `glibc`, search no
-    folder of its own, know no function that starts a process, and carry no debug information,
-    which names folders. Raises ReleaseError.
+    It must use nothing of Python but the stable ABI of `python`, need only the libraries `needed`
+    and symbols up to `glibc`, search no folder of its own, know no function that starts a process,
+    and carry no debug information, which names folders. Raises ReleaseError.
     """
     names = [name for name in contents if name.endswith(".so") or ".so." in name]
     if len(names) != 1:
@@ -63,6 +64,9 @@ def check_extension(
     problems = []
     if not name.endswith(".abi3.so"):
         problems.append("is for one Python version; its name must end in .abi3.so")
+    unstable = beyond_stable_abi(found.undefined, python)
+    if unstable:
+        problems.append(f"uses {', '.join(unstable)}, not in the stable ABI of {_dotted(python)}")
     if found.machine != _MACHINES.get(machine):
         problems.append(f"is for {found.machine}, the wheel is for {machine}")
     foreign = sorted(set(found.needed) - set(needed))
@@ -124,6 +128,20 @@ def read_extension(data: bytes, name: str) -> Extension:
         undefined=frozenset(undefined),
         has_debug=_has_debug(elf),
     )
+
+
+def beyond_stable_abi(symbols: frozenset[str], python: tuple[int, int]) -> list[str]:
+    """Return those of Python's symbols that are not in the stable ABI of `python`."""
+    from abi3info import DATAS, FUNCTIONS
+    from abi3info.models import PyVersion
+
+    stable = {
+        symbol.name
+        for table in (FUNCTIONS, DATAS)
+        for symbol, item in table.items()
+        if item.added <= PyVersion(*python)
+    }
+    return sorted(name for name in symbols if name.startswith(("Py", "_Py")) and name not in stable)
 
 
 def version(text: str) -> tuple[int, ...]:

@@ -224,8 +224,13 @@ class WheelFile:
     def check_extension(self, limits: WheelLimits) -> str:
         """The launcher is one abi3 extension for the wheel's processor, as `limits` allow."""
         machine = self.machine(limits)
+        interpreter = limits.tag.partition("-")[0].removeprefix("cp")
         return check_extension(
-            self.contents, machine=machine, glibc=limits.glibc, needed=limits.needed
+            self.contents,
+            machine=machine,
+            python=(int(interpreter[0]), int(interpreter[1:])),
+            glibc=limits.glibc,
+            needed=limits.needed,
         )
 
     def check_provenance(self, limits: WheelLimits) -> str:

@@ -17,7 +17,7 @@ from tilewright.abi.pack import write_pack
 from tilewright.errors import FormatError, ReleaseError
 from tilewright_release.check_wheel import check_wheel, growth
 from tilewright_release.checkout import Checkout
-from tilewright_release.wheel_extension import read_extension
+from tilewright_release.wheel_extension import beyond_stable_abi, read_extension
 from tilewright_release.wheel_file import WheelFile, WheelLimits, read_limits
 
 # One process builds the wheels that all of these tests look at.
@@ -291,6 +291,26 @@ def test_the_extension_may_start_nothing_search_nowhere_and_name_no_folder(
         "has debug information",
     ):
         assert problem in str(caught.value)
+
+
+def test_only_the_stable_abi_of_the_tag_is_used(
+    wheel: Path, tmp_path: Path, limits: WheelLimits
+) -> None:
+    # The first is of no stable ABI, the second of that of 3.13; the third is as old as Python 3.
+    source = (
+        "void *PyUnicode_AsUTF8(void *), *PyDict_GetItemRef(void *), *PyLong_FromLong(long);\n"
+        "void *f(void *x)\n"
+        "{ return PyUnicode_AsUTF8(PyDict_GetItemRef(x)) ? PyLong_FromLong(1) : 0; }"
+    )
+    built = compile_extension(tmp_path, source, "-O1", "-s", glibc="2.28")
+    undefined = read_extension(built, _LAUNCHER).undefined
+    assert beyond_stable_abi(undefined, (3, 11)) == ["PyDict_GetItemRef", "PyUnicode_AsUTF8"]
+    bad = WheelFile(change_wheel(wheel, tmp_path, {_LAUNCHER: built}))
+    with pytest.raises(
+        ReleaseError,
+        match=r"uses PyDict_GetItemRef, PyUnicode_AsUTF8, not in the stable ABI of 3\.11",
+    ):
+        bad.check_extension(limits)
 
 
 def test_a_symbol_of_a_newer_glibc_is_told(
