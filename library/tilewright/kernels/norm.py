@@ -467,9 +467,11 @@ def layer_norm_rows(
 
 
 @tl.kernel
-def weight_of_chunk(earlier, is_centred, working: tl.constexpr):
-    """Return by how much a value moves the mean of its lane, after `earlier` ones; else by 0."""
-    return tl.where(is_centred != 0, 1.0, 0.0).to(working) / (earlier + 1).to(working)
+def step_of_mean(difference, earlier, is_centred):
+    """Return by how much a value moves the mean of its lane after `earlier` ones: by 0 where none
+    is taken off, also if the value is infinite.
+    """
+    return tl.where(is_centred != 0, difference * (1.0 / (earlier + 1).to(difference.dtype)), 0.0)
 
 
 @tl.kernel(
@@ -501,7 +503,7 @@ def layer_norm_looped(
         following = start + BLOCK_N
         chunk = load_chunk(x_row, following, x_stride2, following < full, chunk, BLOCK_N)
         difference = values - lane_mean
-        lane_mean = lane_mean + difference * weight_of_chunk(start // BLOCK_N, is_centred, working)
+        lane_mean = lane_mean + step_of_mean(difference, start // BLOCK_N, is_centred)
         lane_squares = lane_squares + difference * (values - lane_mean)
     lanes = full + tl.arange(0, BLOCK_N)
     mask = lanes < columns
@@ -509,7 +511,7 @@ def layer_norm_looped(
     if full < columns:
         values = load_row(x_row, lanes, x_stride2, mask, 0)
         difference = tl.where(mask, values - lane_mean, 0.0)
-        lane_mean = lane_mean + difference * weight_of_chunk(chunks, is_centred, working)
+        lane_mean = lane_mean + step_of_mean(difference, chunks, is_centred)
         lane_squares = lane_squares + difference * tl.where(mask, values - lane_mean, 0.0)
     mean = tl.sum(lane_mean * (lane_count * share), axis=0)
     apart = lane_mean - mean

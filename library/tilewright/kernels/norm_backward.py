@@ -33,11 +33,32 @@ def first_of_rows(pointer, rows, rows_total, stride):
 
 
 @tl.kernel
-def kept(weights):
-    """Return weights of the columns as they are kept for all rows: pairs of 2 bytes as words."""
-    if is_fine(weights.dtype):
-        return weights
-    return as_words(weights)
+def kept(values):
+    """Return what a loop keeps of values: pairs of 2 bytes as words, which take no rearranging."""
+    if is_fine(values.dtype):
+        return values
+    return as_words(values)
+
+
+@tl.kernel
+def taken(keeps, dtype: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Return a tile that `kept` keeps, in f32."""
+    if is_fine(dtype):
+        return keeps
+    low, high = halves(keeps, dtype)
+    return tl.reshape(tl.interleave(low, high), (BLOCK_M, BLOCK_N))
+
+
+@tl.kernel
+def in_lanes(values, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, VECTOR: tl.constexpr):
+    """Return sums of what a thread holds of each row; of a single row it holds 16 elements.
+
+    `tl.reduce` would leave a thread's vectors apart until all neighbours have met.
+    """
+    if BLOCK_M == 1:
+        vectors = tl.reshape(values, (1, 16 // VECTOR, BLOCK_N // 16, VECTOR))
+        return tl.sum(tl.sum(vectors, axis=3), axis=1)
+    return tl.sum(tl.reshape(values, (BLOCK_M, BLOCK_N // VECTOR, VECTOR)), axis=2)
 
 
 @tl.kernel
@@ -91,19 +112,19 @@ def norm_backward(
     bias_sums = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     mean_share = tl.where(is_centred != 0, share, 0.0)
     rows = first * BLOCK_M + tl.arange(0, BLOCK_M)
-    x_next = load_rows(x, rows, rows_total, lanes, width, x_stride)
-    dy_next = load_rows(dy, rows, rows_total, lanes, width, dy_stride)
+    x_next = kept(load_rows(x, rows, rows_total, lanes, width, x_stride))
+    dy_next = kept(load_rows(dy, rows, rows_total, lanes, width, dy_stride))
     first_next = first_of_rows(x, rows, rows_total, x_stride)
     for block in range(first, blocks, step):
         rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
         following = rows + step * BLOCK_M
-        values = x_next.to(tl.float32)
+        values = taken(x_next, x.dtype, BLOCK_M, BLOCK_N)
         if is_fine(dy.dtype):
             gradient = load_rows(dy, rows, rows_total, lanes, width, dy_stride)
         else:
-            gradient = dy_next.to(tl.float32)
-            dy_next = load_rows(dy, following, rows_total, lanes, width, dy_stride)
-        x_next = load_rows(x, following, rows_total, lanes, width, x_stride)
+            gradient = taken(dy_next, x.dtype, BLOCK_M, BLOCK_N)
+            dy_next = kept(load_rows(dy, following, rows_total, lanes, width, dy_stride))
+        x_next = kept(load_rows(x, following, rows_total, lanes, width, x_stride))
         # What is taken off is the mean, of 16-bit elements a row's first one: that leaves a rest of
         # the mean to take off, but threads that share a row meet once for all sums.
         if is_centred != 0:
@@ -118,12 +139,25 @@ def norm_backward(
         weighted = gradient * weights_of(weights, block, weight.dtype)[None, :]
         if is_fine(x.dtype):
             variance, along, level = tl.reduce(
-                (values * values, weighted * values, weighted), 1, add_three
+                (
+                    in_lanes(values * values, BLOCK_M, BLOCK_N, 4),
+                    in_lanes(weighted * values, BLOCK_M, BLOCK_N, 4),
+                    in_lanes(weighted, BLOCK_M, BLOCK_N, 4),
+                ),
+                1,
+                add_three,
             )
             rest = tl.sum(values * mean_share, axis=1)
         else:
             variance, along, level, rest = tl.reduce(
-                (values * values, weighted * values, weighted, values), 1, add_four
+                (
+                    in_lanes(values * values, BLOCK_M, BLOCK_N, 8),
+                    in_lanes(weighted * values, BLOCK_M, BLOCK_N, 8),
+                    in_lanes(weighted, BLOCK_M, BLOCK_N, 8),
+                    in_lanes(values, BLOCK_M, BLOCK_N, 8),
+                ),
+                1,
+                add_four,
             )
             rest = rest * mean_share
         variance = tl.maximum(without_rest(variance * share, rest), 0.0)
@@ -164,7 +198,7 @@ def sum_partials(
     inside = lanes < columns
     start = partials + tl.program_id(1) * programs * columns
     sums = tl.zeros((BLOCK_M, BLOCK_N), partials.dtype)
-    for first in range(0, programs, BLOCK_M):
+    for first in tl.range(0, programs, BLOCK_M, loop_unroll_factor=4):
         rows = first + tl.arange(0, BLOCK_M)
         pointers = start + (rows * columns)[:, None] + lanes[None, :]
         mask = (rows < programs)[:, None] & inside[None, :]

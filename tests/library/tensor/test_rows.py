@@ -60,12 +60,90 @@ def test_layer_norm(columns: int, dtype: str, side: str) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("columns", [100, 20001])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", sorted({*WIDTHS, 32, 33, 127, 256, 512, 1024, 8191, 8192}))
+def test_rms_norm_and_l2_norm(columns: int, dtype: str, side: str) -> None:
+    kind = DTYPES[dtype]
+    x, weight = random((3, columns), kind), random((columns,), kind, seed=1)
+    exact = [array.astype(np.float64) for array in (x, weight)]
+    found = run(side, rows.rms_norm, x, weight, out=poisoned(x.shape, kind))
+    expected = norm_reference.rms_norm(*exact)
+    close(found, expected, roundings=64, dtype=dtype, scale=float(np.abs(expected).max()) + 1)
+    found = run(side, rows.l2_norm, x, out=poisoned(x.shape, kind))
+    close(found, norm_reference.l2_norm(exact[0]), roundings=64, dtype=dtype, scale=1.0)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("columns", [1, 100, 1030, 2048])
+@pytest.mark.parametrize("pad", [0, 1], ids=["contiguous", "padded"])
+def test_f64_is_computed_in_f64(pad: int, columns: int, side: str) -> None:
+    x = random((3, columns + pad), np.dtype(np.float64), scale=4.0)[:, :columns]
+    weight, bias = (random((columns,), x.dtype, seed=seed) for seed in (1, 2))
+    for operation, reference, inputs in (
+        (rows.softmax, softmax_reference.softmax, (x,)),
+        (rows.layer_norm, norm_reference.layer_norm, (x, weight, bias)),
+        (rows.rms_norm, norm_reference.rms_norm, (x, weight)),
+        (rows.l2_norm, norm_reference.l2_norm, (x,)),
+    ):
+        found = run(side, operation, *inputs, out=poisoned(x.shape, x.dtype))
+        np.testing.assert_allclose(found, reference(*inputs), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("columns", [16, 100, 3000, 16384, 40001])
 def test_layer_norm_keeps_its_digits_under_a_large_mean(columns: int, side: str) -> None:
-    x = random((2, columns), DTYPES["f32"]) + np.float32(1000)
+    x = random((2, columns), DTYPES["f32"]) + np.float32(10000)
     found = run(side, rows.layer_norm, x, out=poisoned(x.shape, x.dtype))
     expected = norm_reference.layer_norm(x.astype(np.float64), None, None, eps=1e-5)
-    np.testing.assert_allclose(found, expected, atol=2e-3)
+    # The lanes of a walked row keep rounded means of their own.
+    np.testing.assert_allclose(found, expected, atol=4e-5 if columns > 32768 else 1e-5)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(
+    ("mean", "first"), [(0, -1.34164), (100, -1.34153), (1000, -1.34151), (10000, -1.33133)]
+)
+def test_layer_norm_of_steps_on_a_large_mean(mean: float, first: float, side: str) -> None:
+    """16 steps of 0.001: the variance as `mean(x ** 2) - mean(x) ** 2` would lose them."""
+    x = (mean + np.arange(16) * 1e-3).astype(np.float32)[None]
+    found = run(side, rows.layer_norm, x, out=poisoned(x.shape, x.dtype))
+    np.testing.assert_allclose(found[0, 0], first, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("columns", [768, 2048, 32768, 40001])
+def test_layer_norm_of_the_largest_numbers_is_finite(columns: int, dtype: str, side: str) -> None:
+    """Their sum is no number of f32, nor are their squares: then the row is 0."""
+    x = (np.random.default_rng(0).uniform(0.25, 1, (2, columns)) * 3.3e38).astype(DTYPES[dtype])
+    found = run(side, rows.layer_norm, x, out=poisoned(x.shape, x.dtype))
+    np.testing.assert_array_equal(found.astype(np.float32), np.zeros(x.shape))
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("columns", [7, 4096, 32768, 40001])
+def test_norms_of_zeros_are_zeros(columns: int, side: str) -> None:
+    x = np.zeros((2, columns), DTYPES["bf16"])
+    for operation in (rows.layer_norm, rows.rms_norm, rows.l2_norm):
+        found = run(side, operation, x, out=poisoned(x.shape, x.dtype))
+        np.testing.assert_array_equal(found.astype(np.float32), np.zeros(x.shape))
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("columns", [7, 1000, 4096, 32768, 32760, 40001])
+def test_norms_of_what_is_no_number(columns: int, dtype: str, side: str) -> None:
+    """A row with NaN is NaN, of layer norm one with inf too; in RMS norm the finite become 0."""
+    x = random((3, columns), DTYPES[dtype])
+    x[0, columns // 2], x[1, columns - 1] = np.nan, np.inf
+    found = run(side, rows.layer_norm, x, out=poisoned(x.shape, x.dtype)).astype(np.float32)
+    assert np.isnan(found[:2]).all()
+    assert np.isfinite(found[2]).all()
+    found = run(side, rows.rms_norm, x, out=poisoned(x.shape, x.dtype)).astype(np.float32)
+    assert np.isnan(found[0]).all()
+    assert np.isnan(found[1, -1])
+    np.testing.assert_array_equal(found[1, :-1], np.zeros(columns - 1))
+    assert np.isfinite(found[2]).all()
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -83,7 +161,7 @@ def test_sum_and_max(columns: int, dtype: str, side: str) -> None:
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize(
-    "operation", [rows.softmax, rows.layer_norm], ids=["softmax", "layer_norm"]
+    "operation", [rows.softmax, rows.layer_norm, rows.rms_norm], ids=lambda f: f.__name__
 )
 def test_any_leading_axes_and_strides(operation: Any, side: str) -> None:
     base = random((6, 10, 4, 37), DTYPES["f32"])
@@ -150,7 +228,7 @@ def test_unaligned_rows_of_two_leading_axes(side: str) -> None:
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0,), (2, 0, 7)], ids=str)
 def test_empty_arrays(shape: tuple[int, ...], side: str) -> None:
     x = np.zeros(shape, np.float32)
-    for operation in (rows.softmax, rows.layer_norm):
+    for operation in (rows.softmax, rows.layer_norm, rows.rms_norm, rows.l2_norm):
         assert run(side, operation, x, out=poisoned(shape, x.dtype)).shape == shape
     found = run(side, rows.sum, x, out=poisoned(shape[:-1], x.dtype))
     assert np.array_equal(found, np.zeros(shape[:-1], np.float32))
