@@ -562,3 +562,29 @@ def matmul_plain(
     )  # fmt: skip
     origin = c + batch0 * c_batch0 + batch1 * c_batch1
     store_tile(origin, total, row, column, m, n, c_row, c_column, BLOCK_M, BLOCK_N)
+
+
+@tl.kernel(unit=("a_inner", "b_inner", "c_column"))
+def matmul_plain_blocks(
+    a, b, c,
+    m, n, k, a_extent, b_extent,
+    a_batch0, a_batch1, a_outer, a_inner,  # noqa: ARG001  # as `matmul_plain` takes them
+    b_batch0, b_batch1, b_outer, b_inner,  # noqa: ARG001
+    c_batch0, c_batch1, c_row, c_column,  # noqa: ARG001
+    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Do as `matmul_plain` by blocks, as `matmul_blocks` does."""
+    row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
+    left, right = factors(
+        a, b, m, n, k, a_extent, b_extent,
+        a_batch0, a_batch1, a_outer, b_batch0, b_batch1, b_outer,
+        A_UNIT, B_UNIT, BLOCK_M, BLOCK_N, BLOCK_K,
+    )  # fmt: skip
+    out = matrices(c, m, eights(n), c_batch0, c_batch1, c_row, BLOCK_M, BLOCK_N)
+    total = product_of_blocks(
+        tl.zeros((BLOCK_M, BLOCK_N), c.dtype.element_ty), left, right, row, column, 0, k,
+        A_UNIT, B_UNIT, "ieee", BLOCK_K,
+    )  # fmt: skip
+    place = [tl.program_id(2), tl.program_id(1), row, column]
+    out.store(place, tl.reshape(total, (1, 1, BLOCK_M, BLOCK_N)))

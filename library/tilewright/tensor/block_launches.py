@@ -46,6 +46,7 @@ _KERNELS: dict[str, Kernel] = {
     "halves": kernels.matmul_halves,
     "rows": kernels.matmul_rows,
     "parts": kernels.matmul_parts,
+    "plain": kernels.matmul_plain_blocks,
 }
 
 
@@ -172,19 +173,22 @@ def _launch(
     options: dict[str, Any] = {
         "A_UNIT": operands.units[0],
         "B_UNIT": operands.units[1],
-        "PRECISION": operands.precision,
         **launch_options(tiles),
     }
     m, n, _ = operands.sizes
     count = count_tiles(m, n, tiles)
     workspaces: list[Workspace] = []
+    if form.kernel == "plain":
+        pointers, integers = pointers[:3], operands.plain_integers
+    else:
+        options["PRECISION"] = operands.precision
     if form.kernel == "parts":
         whole = count * operands.batch[0] * operands.batch[1]
         size = whole * choice.parts * tiles.block_m * tiles.block_n
         workspaces = [Workspace((size,), CODES[float32]), counters(whole)]
         pointers += _pointers(workspaces, first_workspace)
         integers = (*integers, choice.parts)
-    else:
+    elif form.kernel != "plain":
         options["FULL_EPILOGUE"] = form.is_full
     if not fits_fast(kernel, len(pointers), integers):
         return None, []

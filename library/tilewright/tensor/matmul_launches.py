@@ -114,6 +114,11 @@ class Operands:
         """The integers of a launch."""
         return (*self.sizes, *self.extents, *chain.from_iterable(self.strides))
 
+    @property
+    def plain_integers(self) -> tuple[int, ...]:
+        """The integers of a launch that takes neither gate nor residual."""
+        return self.integers[: -2 * _STRIDES]
+
     def along_k(self, side: int) -> tuple[int, int, int, int]:
         """Return the strides of a factor along the batch, M or N, and K."""
         batch0, batch1, outer, inner = self.strides[side]
@@ -234,10 +239,10 @@ def _steps(
     other = operands.in_one_form()
     pointers, integers = other.pointers, other.integers
     if is_plain:
-        pointers, integers = pointers[:3], integers[: -2 * _STRIDES]
+        pointers, integers = pointers[:3], other.plain_integers
     aligned = other.aligned[:3] if is_plain else other.aligned
     fast = all(aligned) and fits_fast(kernel, len(pointers), integers)
-    if copies_blocks(device) and not is_plain:
+    if copies_blocks(device):
         found = block_steps(operands, fast=fast, first_workspace=first_workspace)
         if found is not None:
             return found

@@ -9,6 +9,7 @@ from tilewright.kernels.matmul import (
     matmul_blocks,
     matmul_halves,
     matmul_parts,
+    matmul_plain_blocks,
     matmul_rows,
 )
 from tilewright.tensor.block_configurations import (
@@ -22,7 +23,13 @@ from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
 ROOT = Path(__file__).parents[3]
 SIGNATURES = ROOT / "prebuilt" / "signatures" / "matmul.toml"
-BY_BLOCKS = (matmul_blocks, matmul_halves, matmul_rows, matmul_parts)
+KERNELS = {
+    matmul_blocks: "blocks",
+    matmul_halves: "halves",
+    matmul_rows: "rows",
+    matmul_parts: "parts",
+    matmul_plain_blocks: "plain",
+}
 
 
 def form_of(entry: DeclaredEntry) -> tuple[object, ...]:
@@ -37,17 +44,17 @@ def form_of(entry: DeclaredEntry) -> tuple[object, ...]:
     return (
         types["a"].dtype,
         types["c"].dtype,
-        values["PRECISION"],
-        entry.kernel.name.removeprefix("matmul_"),
+        values.get("PRECISION", "ieee"),
+        KERNELS[entry.kernel],
         (values["A_UNIT"], values["B_UNIT"]),
         tiles,
-        values.get("FULL_EPILOGUE", True),
+        values.get("FULL_EPILOGUE", entry.kernel is matmul_parts),
     )
 
 
 def test_products_by_blocks_are_declared_as_they_are_chosen() -> None:
     entries = read_signature_file(SIGNATURES, root=ROOT)
-    found = {form_of(entry) for entry in entries if entry.kernel in BY_BLOCKS}
+    found = {form_of(entry) for entry in entries if entry.kernel in KERNELS}
     assert found == {
         (dtype, result, precision, form.kernel, units, form.tiles, form.is_full)
         for (dtype, precision), forms in BLOCK_FORMS.items()
