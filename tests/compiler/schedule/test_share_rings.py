@@ -1,9 +1,9 @@
-"""Rings that loops share: loops in a row do, those of an operand, and loops inside others do not."""
+"""Rings that loops share: loops in a row share those of an operand, nested loops do not."""
 
 from __future__ import annotations
 
-from helpers.descriptor_kernels import two_walks
 from helpers.kernel_source import signature_of
+from helpers.unplanned_blocks import two_walks
 from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.ir.core import Module
 from tilewright_compiler.passes import optimize
