@@ -120,12 +120,16 @@ def build_wheel(checkout: Checkout, *, machine: str = "") -> Path:
 def build_sdist(checkout: Checkout) -> Path:
     """Build the sdist and return its path in dist/; it has no bundle, so that it is for everyone.
 
-    Raises ReleaseError with the end of the build's output when it fails.
+    Raises ReleaseError with the end of the build's output when it fails, or when it is too large.
     """
     dist = _dist(checkout)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=dist) as folder:
         _build(checkout, "--sdist", folder=folder, options=[], variables={})
         (built,) = Path(folder).glob("*.tar.gz")
+        size, limit = built.stat().st_size, read_limits(checkout.wheel_limits).sdist_bytes
+        if size > limit:
+            msg = f"{built.name} has {size} bytes, the limit is {limit}: what got into it?"
+            raise ReleaseError(msg)
         return built.replace(dist / built.name)
 
 

@@ -45,6 +45,7 @@ class WheelLimits:
     """
 
     max_bytes: int
+    sdist_bytes: int
     tag: str
     machines: tuple[str, ...]
     packages: tuple[str, ...]
@@ -61,6 +62,7 @@ def read_limits(file: Path) -> WheelLimits:
     wheel, drivers = top.table("wheel"), top.table("resolution")
     limits = WheelLimits(
         max_bytes=wheel.integer("max_bytes"),
+        sdist_bytes=wheel.integer("sdist_bytes"),
         tag=wheel.text("tag"),
         machines=wheel.texts("machines"),
         packages=wheel.texts("packages"),

@@ -128,3 +128,18 @@ def split_product(
     rows, columns = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
     inside = (rows < m)[:, None] & (columns < n)[None, :]
     tl.atomic_add(out + rows[:, None] * n + columns[None, :], total, mask=inside)
+
+
+@tl.kernel(divisible=("n", "k"))
+def two_walks(x, y, out, m, n, k, half, BLOCK: tl.constexpr):
+    """Write `x @ y`, K in two loops and an outer one."""
+    a = tl.make_tensor_descriptor(x, [m, k], [k, 1], [BLOCK, BLOCK])
+    b = tl.make_tensor_descriptor(y, [k, n], [n, 1], [BLOCK, BLOCK])
+    c = tl.make_tensor_descriptor(out, [m, n], [n, 1], [BLOCK, BLOCK])
+    for row in range(0, m, BLOCK):
+        total = tl.dot(a.load([row, 0]), b.load([0, 0]))
+        for start in range(BLOCK, half, BLOCK):
+            total = tl.dot(a.load([row, start]), b.load([start, 0]), total)
+        for start in range(half, k, BLOCK):
+            total = tl.dot(a.load([row, start]), b.load([start, 0]), total * 0.5)
+        c.store([row, 0], total.to(out.dtype))

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from helpers.fake_driver import driver_folder
+from tilewright.errors import ReleaseError
 from tilewright_release.build_wheel import build_sdist
 from tilewright_release.checkout import Checkout
 
@@ -93,6 +94,16 @@ def test_the_sdist_has_what_a_build_needs(sdist: Path) -> None:
 def test_the_same_sources_give_the_same_sdist(sdist: Path, sources: Checkout) -> None:
     first = sdist.read_bytes()
     assert build_sdist(sources).read_bytes() == first
+
+
+def test_what_strays_into_the_sources_makes_the_sdist_too_large(
+    bare_sources: Checkout, tmp_path: Path
+) -> None:
+    shutil.copytree(bare_sources.root, tmp_path / "checkout")
+    (tmp_path / "checkout" / "examples" / "weights.bin").write_bytes(os.urandom(5_000_000))
+    with pytest.raises(ReleaseError, match="the limit is 5000000: what got into it"):
+        build_sdist(Checkout(tmp_path / "checkout"))
+    assert not list((tmp_path / "checkout" / "dist").iterdir())
 
 
 _FIRST_LAUNCH = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -111,7 +112,9 @@ def test_a_wheel_of_a_plain_build_has_no_provenance(
         bad.check_sbom(components)
 
 
-def test_the_commit_is_that_of_the_checkout_itself(tmp_path: Path) -> None:
+def test_the_commit_is_that_of_the_checkout_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.example"]
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "file").write_text("1")
@@ -124,6 +127,12 @@ def test_the_commit_is_that_of_the_checkout_itself(tmp_path: Path) -> None:
     (tmp_path / "copy" / "file").write_text("2")
     assert commit_of(tmp_path) == (commit, True)
     assert commit_of(tmp_path / "copy") == (None, False)
+    # Somebody else's folder, as a container sees it.
+    if os.getuid() == 0:
+        os.chown(tmp_path / ".git", 12345, 12345)
+    assert commit_of(tmp_path) == (commit, True)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert commit_of(tmp_path) == (None, False)
 
 
 def test_the_bill_of_materials_lists_files_parts_tools_and_needs(

@@ -15,7 +15,7 @@ on shapes and on the GPU's multiprocessors alone: equal inputs give equal bits, 
 from __future__ import annotations
 
 import tilewright.language as tl
-from tilewright.kernels.norm import as_words, halves, is_fine, parameter, without_rest
+from tilewright.kernels.norm_parts import as_words, halves, is_fine, parameter, without_rest
 from tilewright.kernels.rows import load_row, row_offsets, store_row, working_dtype
 
 

@@ -277,7 +277,7 @@ def _situation(
             dtypes.append(_dtype_name(value.dtype))
             if device is None and getattr(value, "is_cuda", False):  # torch's
                 device = value.get_device()
-    return "host" if device is None else _device_name(device), ",".join(dtypes), key
+    return "host" if device is None else device_of(device).kind, ",".join(dtypes), key
 
 
 @lru_cache(maxsize=256)
@@ -290,14 +290,6 @@ def _dtype_name(dtype: object) -> str:
         return str(from_numpy(dtype))  # type: ignore[arg-type]  # refuses what is none of NumPy's
     except (ArgumentError, TypeError):
         return str(dtype)
-
-
-@lru_cache(maxsize=64)
-def _device_name(index: int) -> str:
-    """Return capability and multiprocessors, as in `90-132`: devices alike in these are alike."""
-    device = device_of(index)
-    capability = device.facts.capability
-    return f"{capability.major}{capability.minor}-{device.multiprocessors}"
 
 
 def _plain(value: Any) -> Any:

@@ -48,6 +48,12 @@ class Device:
     multiprocessors: int
     memory_bytes: int
 
+    @property
+    def kind(self) -> str:
+        """Capability and multiprocessors, as in `90-132`: devices alike in these are alike."""
+        capability = self.facts.capability
+        return f"{capability.major}{capability.minor}-{self.multiprocessors}"
+
 
 def count() -> int:
     """Return the number of devices; raises NoDriverError without a driver or device."""

@@ -24,7 +24,7 @@ from tilewright.tensor.arrays import (
     dtype_of,
     output,
 )
-from tilewright.tensor.axes import apart, new_array, one_axis, transposed, viewed
+from tilewright.tensor.axes import apart, is_same_place, new_array, one_axis, transposed, viewed
 from tilewright.tensor.configurations import MOVED_ELEMENTS, RUN_ELEMENTS, SPAN_TILES, TAKE
 from tilewright.tensor.indexing import indexed, indices_of, outside_flag, raise_if_outside
 from tilewright.tensor.movement import contiguous, copy, copy_elements, is_row_major
@@ -53,7 +53,7 @@ def scatter_add(
     source = _source(src, array, places.shape)
     result = output(out, array.shape, array)
     columns, extent = prod(array.shape[place + 1 :]), array.shape[place]
-    target = apart(result, array, places, source)
+    target = _apart(result, array, places, source)
     total = _total(array, target)
     count = prod(places.shape)
     if count:
@@ -96,7 +96,7 @@ def index_add(
     source = _source(src, array, (*array.shape[:place], count, *array.shape[place + 1 :]))
     result = output(out, array.shape, array)
     order = [place, *(other for other in range(len(array.shape)) if other != place)]
-    target = apart(result, array, places, source)
+    target = _apart(result, array, places, source)
     rows = transposed(target, order)
     total = _total(transposed(array, order), rows)
     columns = prod(rows.shape[1:])
@@ -132,6 +132,12 @@ def _source(src: object, array: Array, shape: tuple[int, ...]) -> Array:
         msg = f"src has shape {source.shape}, and must have {shape}"
         raise ArgumentError(msg)
     return source
+
+
+def _apart(result: Array, array: Array, places: Array, source: Array) -> Array:
+    """Return where sums may be written: over `x` itself, but not over other elements of it."""
+    read = (places, source) if is_same_place(result, array) else (array, places, source)
+    return apart(result, *read)
 
 
 def _total(array: Array, result: Array) -> Array:

@@ -5,10 +5,13 @@ order they are computed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from math import prod
 from typing import Any
 
 from tilewright.abi.dtypes import float32
 from tilewright.abi.signature import DIVISOR
+from tilewright.abi.tuned import Choice
 from tilewright.kernels.attention import attention, attention_blocks
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import fits_fast
@@ -22,6 +25,9 @@ from tilewright.tensor.head_order import side_by_side
 from tilewright.tensor.launches import Piece, PlannedLaunch, Pointer, batch_pieces
 from tilewright.tensor.products import copies_blocks, processors
 from tilewright.tensor.strides import Shape, Strides
+from tilewright.tensor.tuned import tuned_choice, why_no_binary
+
+FAMILY = "attention"
 
 _MOST_PROGRAMS = 2**31 - 1
 
@@ -71,12 +77,60 @@ def launches(problem: Attention) -> Iterator[PlannedLaunch]:
             walk.array.is_aligned and offset * walk.array.dtype.size_bytes % DIVISOR == 0
             for walk, offset in zip(walks, piece.offsets, strict=True)
         )
-        own = _by_blocks(problem, walks, piece) if is_aligned else None
-        yield own or _by_elements(problem, walks, piece, is_aligned=is_aligned)
+        tuned = _tuned(problem) if is_aligned else None
+        own = None
+        if is_aligned and (tuned is None or tuned.kernel == attention_blocks.name):
+            own = _by_blocks(problem, walks, piece, tuned)
+        yield own or _by_elements(problem, walks, piece, tuned, is_aligned=is_aligned)
+
+
+def _tuned(problem: Attention) -> Choice | None:
+    queries, keys, dim = problem.sizes
+    q = problem.q.array
+    padded = attention_configuration(dim, q.dtype, fast=True).block_k
+    words = [str(q.dtype), problem.precision, str(padded)]
+    words += ["causal"] * problem.causal + ["bias"] * (problem.bias is not None)
+    sizes = (prod(problem.batch) * problem.heads, queries, keys)
+    why_not = partial(_why_not, problem, padded=padded)
+    return tuned_choice(FAMILY, " ".join(words), sizes, device=q.device, why_not=why_not)
+
+
+def _why_not(problem: Attention, choice: Choice, *, padded: int) -> str:
+    """Return why a tuned choice cannot serve an attention; empty if it can."""
+    tiles = DotConfiguration(*choice.tiles)
+    q, has_bias = problem.q.array, problem.bias is not None
+    if tiles.block_k != padded:
+        return f"heads are padded to {padded} elements"
+    if choice.kernel == attention.name:
+        if tiles == attention_configuration(padded, q.dtype, fast=True):
+            return ""
+        options = {"PRECISION": problem.precision, **_options(tiles)}
+        return why_no_binary(attention, {"q": q.dtype}, options)
+    if choice.kernel != attention_blocks.name:
+        return f"there is no kernel {choice.kernel!r}"
+    fault = _why_no_blocks(problem)
+    if fault or tiles == attention_blocks_configuration(padded, has_bias=has_bias):
+        return fault
+    options = {"HAS_BIAS": has_bias, **_options(tiles)}
+    return why_no_binary(attention_blocks, {"q": q.dtype}, options)
+
+
+def _why_no_blocks(problem: Attention) -> str:
+    """Return why the form that copies blocks does not serve an attention; empty if it does."""
+    q = problem.q.array
+    if not copies_blocks(q.device) or q.dtype == float32:
+        return "attention does not go by blocks here, or of this dtype"
+    is_usual = problem.is_scale_positive and min(problem.sizes) > 0
+    return "" if is_usual else "the scale is not positive, or there is nothing to attend to"
 
 
 def _by_elements(
-    problem: Attention, walks: tuple[Heads, ...], piece: Piece, *, is_aligned: bool
+    problem: Attention,
+    walks: tuple[Heads, ...],
+    piece: Piece,
+    tuned: Choice | None,
+    *,
+    is_aligned: bool,
 ) -> PlannedLaunch:
     queries, keys, dim = problem.sizes
     rank = len(problem.batch)
@@ -88,11 +142,11 @@ def _by_elements(
     group = problem.heads // max(problem.shared_heads, 1)
     # Rows of the sums lie next to each other.
     integers = (queries, keys, dim, group, *strides[:-1])
-    tiles = attention_configuration(
-        dim,
-        problem.q.array.dtype,
-        fast=is_aligned and fits_fast(attention, len(walks), integers),
-    )
+    fast = is_aligned and fits_fast(attention, len(walks), integers)
+    if fast and tuned is not None and tuned.kernel == attention.name:
+        tiles = DotConfiguration(*tuned.tiles)
+    else:
+        tiles = attention_configuration(dim, problem.q.array.dtype, fast=fast)
     flags = (int(problem.causal), int(problem.bias is not None), int(problem.lse is not None))
     grid = (-(-queries // tiles.block_m), problem.heads, piece.space.sizes[0])
     options = {"PRECISION": problem.precision, **_options(tiles)}
@@ -100,18 +154,16 @@ def _by_elements(
     return PlannedLaunch(attention, grid, pointers, integers, options, flags=flags)
 
 
-def _by_blocks(problem: Attention, walks: tuple[Heads, ...], piece: Piece) -> PlannedLaunch | None:
+def _by_blocks(
+    problem: Attention, walks: tuple[Heads, ...], piece: Piece, tuned: Choice | None
+) -> PlannedLaunch | None:
     """Plan the form that copies blocks; None where it does not serve."""
     queries, keys, dim = problem.sizes
     q = problem.q.array
     tiles = attention_blocks_configuration(dim, has_bias=problem.bias is not None)
-    serves = (
-        copies_blocks(q.device)
-        and q.dtype != float32
-        and problem.is_scale_positive
-        and min(queries, keys, dim) > 0
-    )
-    if tiles is None or not serves:
+    if tuned is not None:
+        tiles = DotConfiguration(*tuned.tiles)
+    if tiles is None or _why_no_blocks(problem):
         return None
     rank = len(problem.batch)
     taken = (Q, K, V, BIAS, OUT)

@@ -21,6 +21,7 @@ from tilewright.abi.dtypes import (
     int32,
     uint8,
 )
+from tilewright.abi.tuned import Choice
 from tilewright.tensor.configurations import DotConfiguration, matmul_configuration
 
 Units = tuple[str, str]
@@ -32,7 +33,7 @@ class BlockForm(NamedTuple):
     `rows` rows of any alignment, `parts` cuts sums along K, `plain` adds up integers.
 
     `is_full` if it takes a gate and a residual; `rows` takes an activation only then, the others
-    always. `units` and `results` are those that the bundle has.
+    always. `units` and `results` are those that the bundle has, unless the form is not declared.
     """
 
     kernel: Literal["blocks", "halves", "rows", "parts", "plain"]
@@ -40,6 +41,7 @@ class BlockForm(NamedTuple):
     is_full: bool
     units: tuple[Units, ...]
     results: tuple[DType, ...]
+    is_declared: bool = True
 
 
 class BlockChoice(NamedTuple):
@@ -141,10 +143,38 @@ def block_choice(product: BlockProduct) -> BlockChoice | None:
     choices = [
         BlockChoice(form, parts, _clocks(product, form, parts))
         for form in forms
-        if _serves(form, product)
+        if not why_form_not(form, product)
         for parts in range(1, (_MOST_PARTS if form.kernel == "parts" else 1) + 1)
     ]
     return min(choices, key=lambda choice: choice.clocks, default=None)
+
+
+def tuned_form(choice: Choice, product: BlockProduct) -> BlockForm:
+    """Return the form of a tuned choice for a product: a declared one, or one of its own.
+
+    Of its own it takes no more of an epilogue than the product needs.
+    """
+    tiles = DotConfiguration(*choice.tiles)
+    for form in BLOCK_FORMS.get((product.dtype, product.precision), ()):
+        of_form = (form.kernel, form.tiles) == (choice.kernel, tiles)
+        if of_form and why_form_not(form, product) == "":
+            return form
+    kernel: Literal["blocks", "rows"] = "rows" if choice.kernel == "rows" else "blocks"
+    is_full = not product.is_bare or (kernel == "rows" and product.is_active)
+    of_one = ((product.units,), (product.result,))
+    if choice.kernel == "parts":
+        return BlockForm("parts", tiles, True, *of_one, is_declared=False)
+    return BlockForm(kernel, tiles, is_full, *of_one, is_declared=False)
+
+
+def why_form_not(form: BlockForm, product: BlockProduct) -> str:
+    """Return why a form cannot serve a product; empty if it can."""
+    if product.units not in form.units or product.result not in form.results:
+        return "the bundle has it for other layouts or results"
+    if form.kernel != "rows" and not product.is_even:
+        return "it stores by blocks, which the rows of the result are not"
+    is_bare = product.is_bare and not (form.kernel == "rows" and product.is_active)
+    return "" if form.is_full or is_bare else "it takes no gate, residual or activation"
 
 
 def clocks_otherwise(product: BlockProduct, *, fast: bool) -> float:
@@ -163,13 +193,6 @@ def clocks_otherwise(product: BlockProduct, *, fast: bool) -> float:
 def clocks_of_copy(size_bytes: int) -> float:
     """Return what it costs to copy so many bytes."""
     return _LAUNCH + 2 * size_bytes / _COPIED
-
-
-def _serves(form: BlockForm, product: BlockProduct) -> bool:
-    is_stored = form.kernel == "rows" or product.is_even
-    is_bare = product.is_bare and not (form.kernel == "rows" and product.is_active)
-    fits = product.units in form.units and product.result in form.results
-    return fits and is_stored and (form.is_full or is_bare)
 
 
 def _clocks(product: BlockProduct, form: BlockForm, parts: int) -> float:

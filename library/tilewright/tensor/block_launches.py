@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.abi.dtypes import float32
 from tilewright.abi.signature import DIVISOR
+from tilewright.abi.tuned import Choice
 from tilewright.kernels import matmul as kernels
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
@@ -22,15 +23,19 @@ from tilewright.runtime.memory import DeviceArray, row_major
 from tilewright.tensor.arrays import Array, fits_fast
 from tilewright.tensor.block_configurations import (
     BlockChoice,
+    BlockForm,
     BlockProduct,
     block_choice,
     clocks_of_copy,
     clocks_otherwise,
+    tuned_form,
+    why_form_not,
 )
 from tilewright.tensor.launches import PlannedLaunch, Pointer
 from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import count_tiles, launch_options
 from tilewright.tensor.strides import Shape, Strides
+from tilewright.tensor.tuned import why_no_binary
 from tilewright.tensor.workspaces import Workspace, counters
 
 if TYPE_CHECKING:
@@ -87,6 +92,54 @@ def block_steps(
     if best is None or best[0] >= clocks_otherwise(_described(operands, ()), fast=fast):
         return None
     _, copied, choice = best
+    return _steps(operands, copied, choice, first_workspace)
+
+
+def tuned_block_steps(
+    operands: Operands, choice: Choice, *, first_workspace: int
+) -> tuple[list[PlannedStep], list[Workspace]] | None:
+    """Plan a product by blocks as a tuned choice says, of which `why_not_by_blocks` knows nothing.
+
+    None if its numbers do not fit the launch.
+    """
+    form = tuned_form(choice, _described(operands, choice.copied))
+    found = BlockChoice(form, choice.parts, 0.0)
+    return _steps(operands, choice.copied, found, first_workspace)
+
+
+def why_not_by_blocks(operands: Operands, choice: Choice) -> str:
+    """Return why a tuned choice cannot serve a product by blocks; empty if it can."""
+    if choice.kernel not in _KERNELS:
+        return f"there is no kernel {choice.kernel!r}"
+    if not all(operands.aligned[2:]):
+        return "the result or an operand of the epilogue is not aligned"
+    if choice.copied not in _copies(operands):
+        return "a factor that blocks cannot read is not copied"
+    product = _described(operands, choice.copied)
+    form = tuned_form(choice, product)
+    fault = why_form_not(form, product)
+    if fault or form.is_declared:
+        return fault
+    dtypes = {"a": operands.dtype, "c": operands.result}
+    options = _options(operands.precision, product.units, form)
+    return why_no_binary(_KERNELS[form.kernel], dtypes, options)
+
+
+def layout_of(operands: Operands) -> str:
+    """Return along which axes both factors are contiguous; `-` for one that must be copied."""
+    return "".join(
+        "-" if _must_be_copied(operands, side) else operands.units[side] for side in (0, 1)
+    )
+
+
+def is_even(operands: Operands) -> bool:
+    """Return whether results, gate and residual have rows of blocks."""
+    return _described(operands, ()).is_even
+
+
+def _steps(
+    operands: Operands, copied: tuple[int, ...], choice: BlockChoice, first_workspace: int
+) -> tuple[list[PlannedStep], list[Workspace]] | None:
     steps: list[PlannedStep] = []
     workspaces: list[Workspace] = []
     for side in copied:
@@ -170,30 +223,30 @@ def _launch(
     form, tiles = choice.form, choice.form.tiles
     kernel = _KERNELS[form.kernel]
     integers, pointers = operands.integers, operands.pointers
-    options: dict[str, Any] = {
-        "A_UNIT": operands.units[0],
-        "B_UNIT": operands.units[1],
-        **launch_options(tiles),
-    }
+    options = _options(operands.precision, operands.units, form)
     m, n, _ = operands.sizes
     count = count_tiles(m, n, tiles)
     workspaces: list[Workspace] = []
     if form.kernel == "plain":
         pointers, integers = pointers[:3], operands.plain_integers
-    else:
-        options["PRECISION"] = operands.precision
     if form.kernel == "parts":
         whole = count * operands.batch[0] * operands.batch[1]
         size = whole * choice.parts * tiles.block_m * tiles.block_n
         workspaces = [Workspace((size,), CODES[float32]), counters(whole)]
         pointers += _pointers(workspaces, first_workspace)
         integers = (*integers, choice.parts)
-    elif form.kernel != "plain":
-        options["FULL_EPILOGUE"] = form.is_full
     if not fits_fast(kernel, len(pointers), integers):
         return None, []
     grid = (count * choice.parts, operands.batch[1], operands.batch[0])
     return PlannedLaunch(kernel, grid, pointers, integers, options), workspaces
+
+
+def _options(precision: str, units: tuple[str, str], form: BlockForm) -> dict[str, Any]:
+    options = {"A_UNIT": units[0], "B_UNIT": units[1], **launch_options(form.tiles)}
+    if form.kernel == "plain":
+        return options
+    options["PRECISION"] = precision
+    return options if form.kernel == "parts" else {**options, "FULL_EPILOGUE": form.is_full}
 
 
 def _pointers(workspaces: Iterable[Workspace], first: int) -> tuple[Pointer, ...]:

@@ -131,7 +131,7 @@ def elementwise_configuration(columns: int) -> Configuration:
 
 
 # Reductions over any axes: `block_m` results by `block_n` reduced elements.
-REDUCE_INNER: tuple[Configuration, ...] = (Configuration(16, 64, 4), Configuration(1, 4096, 8))
+REDUCE_INNER: tuple[Configuration, ...] = (Configuration(8, 128, 4), Configuration(1, 4096, 8))
 REDUCE_OUTER = Configuration(128, 8, 4)
 # The most programs that share the reduced axes of one result.
 MOST_PARTS = 512
@@ -164,7 +164,7 @@ def reduce_configuration(columns: int, *, is_inner: bool, fast: bool) -> Configu
     if not is_inner:
         return REDUCE_OUTER
     narrow, wide = REDUCE_INNER
-    return wide if fast and columns > 32 * narrow.block_n else narrow
+    return wide if fast and columns > 16 * narrow.block_n else narrow
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tilewright.abi.dtypes import DType, float64, int8, uint8
 from tilewright.abi.signature import DIVISOR
+from tilewright.abi.tuned import Choice
 from tilewright.kernels import matmul as kernels
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import fits_fast
-from tilewright.tensor.block_launches import PlannedStep, block_steps
-from tilewright.tensor.configurations import matmul_configuration
+from tilewright.tensor.block_launches import (
+    PlannedStep,
+    block_steps,
+    is_even,
+    layout_of,
+    tuned_block_steps,
+    why_not_by_blocks,
+)
+from tilewright.tensor.configurations import (
+    MATMUL_FAST,
+    DotConfiguration,
+    matmul_configuration,
+)
 from tilewright.tensor.geometry import Geometry
 from tilewright.tensor.launches import Piece, PlannedLaunch, Pointer, batch_pieces
 from tilewright.tensor.products import copies_blocks, count_tiles, launch_options
 from tilewright.tensor.strides import IndexSpace, Shape, Strides
+from tilewright.tensor.tuned import tuned_choice, why_no_binary
 from tilewright.tensor.workspaces import Workspace
 
+FAMILY = "matmul"
 PLAIN = (float64, int8, uint8)  # summed in their own way, without an epilogue
 
 # The operands by number, as the kernels take them.
@@ -242,18 +257,61 @@ def _steps(
         pointers, integers = pointers[:3], other.plain_integers
     aligned = other.aligned[:3] if is_plain else other.aligned
     fast = all(aligned) and fits_fast(kernel, len(pointers), integers)
+    tuned = tuned_choice(
+        FAMILY,
+        _case(operands, fast=fast),
+        (batch, *operands.sizes),
+        device=device,
+        why_not=partial(_why_not, operands, fast=fast, device=device),
+    )
     if copies_blocks(device):
-        found = block_steps(operands, fast=fast, first_workspace=first_workspace)
+        if tuned is None:
+            found = block_steps(operands, fast=fast, first_workspace=first_workspace)
+        elif tuned.kernel == kernel.name:
+            found = None
+        else:
+            found = tuned_block_steps(operands, tuned, first_workspace=first_workspace)
         if found is not None:
             return found
-    tiles = matmul_configuration(
-        m, n, batch, operands.dtype, precision=operands.precision, fast=fast
-    )
-    options = {"A_UNIT": other.units[0], "B_UNIT": other.units[1], **launch_options(tiles)}
-    if not is_plain:
-        options["PRECISION"] = operands.precision
+    if tuned is not None and tuned.kernel == kernel.name:
+        tiles = DotConfiguration(*tuned.tiles)
+    else:
+        tiles = matmul_configuration(
+            m, n, batch, operands.dtype, precision=operands.precision, fast=fast
+        )
     grid = (count_tiles(m, n, tiles), operands.batch[1], operands.batch[0])
-    return [PlannedLaunch(kernel, grid, pointers, integers, options)], []
+    return [PlannedLaunch(kernel, grid, pointers, integers, _options(other, tiles))], []
+
+
+def _options(operands: Operands, tiles: DotConfiguration) -> dict[str, Any]:
+    a_unit, b_unit = operands.units
+    options = {"A_UNIT": a_unit, "B_UNIT": b_unit, **launch_options(tiles)}
+    return options if operands.dtype in PLAIN else {**options, "PRECISION": operands.precision}
+
+
+def _case(operands: Operands, *, fast: bool) -> str:
+    """Return in words what the choice of a kernel depends on besides sizes."""
+    words = [str(operands.dtype), str(operands.result), operands.precision, layout_of(operands)]
+    words += ["epilogue"] * (not operands.is_bare) + ["active"] * operands.is_active
+    words += ["general"] * (not fast) + ["odd"] * (not is_even(operands))
+    return " ".join(words)
+
+
+def _why_not(operands: Operands, choice: Choice, *, fast: bool, device: int | None) -> str:
+    """Return why a tuned choice cannot serve a product; empty if it can."""
+    is_plain = operands.dtype in PLAIN
+    kernel = kernels.matmul_plain if is_plain else kernels.matmul
+    if choice.kernel == kernel.name:
+        tiles = DotConfiguration(*choice.tiles)
+        if not fast:
+            return "the general form has one configuration"
+        if tiles in MATMUL_FAST[operands.dtype, operands.precision]:
+            return ""
+        dtypes = {"a": operands.dtype, "c": operands.result}
+        return why_no_binary(kernel, dtypes, _options(operands.in_one_form(), tiles))
+    if is_plain or not copies_blocks(device):
+        return "products here do not go by blocks"
+    return why_not_by_blocks(operands, choice)
 
 
 def _walk(axes: str, extents: tuple[int, int], strides: Strides) -> _Walk:

@@ -89,8 +89,10 @@ def is_row_major(array: Array) -> bool:
 
 def copy_elements(source: Array, target: Array) -> None:
     """Write every element of `source` to its place in `target`, which has its shape and dtype."""
+    if is_same_place(source, target):
+        return
     bits = BITS[dtype_of(source).size_bytes]
-    if overlaps(source, target) and not is_same_place(source, target):
+    if overlaps(source, target):
         apart_from_target = new_array(source.shape, dtype_of(source), source)
         copy_elements(source, apart_from_target)
         source = apart_from_target

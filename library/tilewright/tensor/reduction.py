@@ -19,6 +19,7 @@ from tilewright.abi.dtypes import (
     int64,
     uint64,
 )
+from tilewright.abi.signature import DIVISOR
 from tilewright.errors import ArgumentError
 from tilewright.kernels import reduction as kernels
 from tilewright.lazy_dataclass import dataclass
@@ -44,6 +45,9 @@ _PROGRAMS = 1024
 _PART_ELEMENTS = 16384
 # From so many rows on, the kernels that hold whole rows fill a device.
 _MANY_ROWS = 256
+# Of so few rows, and so long, a copy that the wide tiles of the fast form take is worth its time:
+# other tiles hold rows of which there are not enough.
+_FEW_ROWS, _LONG_ROW = 8, 16384
 # With fewer columns than this, tiles lie along the reduced axis whatever is contiguous.
 _FEW_COLUMNS = 8
 _FLOATS = (float16, bfloat16, float32)
@@ -286,8 +290,38 @@ def _geometry(
     return _Geometry(kept_space, reduced_space, is_inner)
 
 
-def _launch(
+def _launch_packed(
     geometry: _Geometry, arrays: tuple[Array, Array], operation: str, *, divisor: int, flag: int
+) -> None:
+    """Reduce long rows that begin aligned, a copy of those that do not, to a result that does."""
+    kept, reduced = geometry.kept, geometry.reduced
+    x, out = arrays
+    rows, columns = prod(kept.sizes), prod(reduced.sizes)
+    pitch = -(-columns // DIVISOR) * DIVISOR
+    packed = new_array((rows * pitch,), dtype_of(x), x)
+    result = new_array((rows,), dtype_of(out), x)
+    shape = (*kept.sizes, *reduced.sizes)
+    strides = (kept.sizes[1] * pitch, pitch, reduced.sizes[1], 1)
+    source = viewed(x, shape, (*kept.strides[0], *reduced.strides[0]))
+    copy_elements(source, viewed(packed, shape, strides))
+    step = pitch if rows > 1 else 0
+    aligned = _Geometry(
+        IndexSpace((1, rows), ((0, step), (0, 1))), IndexSpace((1, columns), ((0, 1),)), True
+    )
+    _launch(aligned, (packed, result), operation, divisor=divisor, flag=flag, is_packed=True)
+    copy_elements(
+        viewed(result, kept.sizes, (kept.sizes[1], 1)), viewed(out, kept.sizes, kept.strides[1])
+    )
+
+
+def _launch(
+    geometry: _Geometry,
+    arrays: tuple[Array, Array],
+    operation: str,
+    *,
+    divisor: int,
+    flag: int,
+    is_packed: bool = False,
 ) -> None:
     kept, reduced = geometry.kept, geometry.reduced
     x, out = arrays
@@ -297,6 +331,10 @@ def _launch(
     fast = is_fast(kernel, (x, out, out), (*kept.sizes, *reduced.sizes, 0, divisor, flag, *walked))
     tiles = reduce_configuration(reduced.sizes[1], is_inner=geometry.is_inner, fast=fast)
     results = prod(kept.sizes)
+    is_worth_packing = results <= _FEW_ROWS and prod(reduced.sizes) >= _LONG_ROW
+    if geometry.is_inner and is_worth_packing and not (fast or is_packed):
+        _launch_packed(geometry, arrays, operation, divisor=divisor, flag=flag)
+        return
     blocks = -(-results // tiles.block_m)
     if not geometry.is_inner:
         blocks = kept.sizes[0] * -(-kept.sizes[1] // tiles.block_m)

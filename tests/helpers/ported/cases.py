@@ -1,4 +1,8 @@
-"""All ported kernels by name, each with what it is run on and what it must give."""
+"""Kernels that are public for Triton, written anew in the tile language from what they compute.
+
+`CASES` has them by name, each with what it is run on and what it must give. A file a kind; each
+kernel takes row-major arrays, and sizes that are no multiple of its tiles.
+"""
 
 from __future__ import annotations
 

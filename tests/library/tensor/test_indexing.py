@@ -232,8 +232,11 @@ def test_results_may_lie_in_their_inputs() -> None:
     assert np.array_equal(x, expected)
     src = random((64, 8), DTYPES["f32"], seed=1)
     expected = reference.index_add(x, places, src)
+    kept = src.copy()
     addition.index_add(x, places, src, out=src)
     np.testing.assert_allclose(src, expected, rtol=1e-5, atol=1e-5)
+    addition.index_add(x, places, kept, out=x)
+    np.testing.assert_allclose(x, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_nothing_to_read_or_add() -> None:

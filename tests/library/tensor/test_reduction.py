@@ -263,6 +263,20 @@ def test_reduced_axes_may_stay(axis: Any) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_few_long_rows_that_begin_anywhere(rows: int, side: str) -> None:
+    base = random((rows, 20_010), DTYPES["f32"])
+    x = base[:, 3:20_004]
+    exact = x.astype(np.float64)
+    for name in ("sum", "max", "argmin", "var"):
+        out = np.zeros((rows,), np.int64 if name == "argmin" else np.float32)
+        found = run(side, getattr(reduction, name), x, axis=1, out=out)
+        options = {"ddof": 1} if name == "var" else {}
+        expected = getattr(np, name)(exact, axis=1, **options)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-3, err_msg=name)
+
+
 def test_results_go_where_out_lies() -> None:
     x = random((5, 4, 3), DTYPES["f32"])
     whole = np.full((9, 8), 7, np.float32)
