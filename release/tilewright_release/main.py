@@ -23,6 +23,9 @@ from tilewright_release import (
     why,
 )
 from tilewright_release.checkout import Checkout, find_checkout, of_package
+from tilewright_release.tuning.command import main as tune
+
+__all__ = ["main", "tune"]
 
 
 class _Module(Protocol):

@@ -18,9 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, or that of the error's family."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        # `dev` has its own parser, so its words are handed over unread.
-        if words[:1] == ["dev"]:
-            return _dev(words[1:])
+        # These have their own parsers, so their words are handed over unread.
+        if words[:1] in (["dev"], ["tune"]):
+            return _hand_over(words[0], words[1:])
         parsed = _parser().parse_args(words)
         code: int = parsed.run(parsed)
         sys.stdout.flush()
@@ -48,6 +48,11 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_command(commands)
     explain.add_command(commands)
     commands.add_parser(
+        "tune",
+        help="time which configurations are fastest on this GPU, and use them from then on",
+        add_help=False,
+    )
+    commands.add_parser(
         "dev",
         help="commands of the factory, such as bundle-kernels and build-wheel",
         add_help=False,
@@ -55,16 +60,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _dev(words: list[str]) -> int:
+def _hand_over(command: str, words: list[str]) -> int:
     try:
-        from tilewright_release.main import main as release_main
+        from tilewright_release.main import main as dev
+        from tilewright_release.main import tune
     except ModuleNotFoundError as error:
         msg = (
-            f"`tilewright dev` needs the module {error.name}, which is not installed; "
+            f"`tilewright {command}` needs the module {error.name}, which is not installed; "
             "install with `pip install 'tilewright[dev]'`"
         )
         raise ToolchainError(msg) from error
-    return release_main(words)
+    return dev(words) if command == "dev" else tune(words)
 
 
 if __name__ == "__main__":

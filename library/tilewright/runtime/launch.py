@@ -40,12 +40,25 @@ from tilewright.runtime.memory import DeviceArray, as_device_array
 from tilewright.runtime.module import LoadedKernel, load, load_second, make_plan
 from tilewright.settings import settings
 
-__all__ = ["Launcher", "interpret", "launch", "launcher_of", "loaded_kernel", "resolved", "tune"]
+__all__ = [
+    "Launcher",
+    "Prepared",
+    "interpret",
+    "launch",
+    "launcher_of",
+    "loaded_kernel",
+    "prepare",
+    "resolved",
+    "tune",
+]
 
 logger = logging.getLogger(__name__)
 
 Launcher = Callable[[object], Callable[..., None]]
 """Called with the grid, gives what is called with the arguments."""
+
+Prepared = Callable[[list[Any], tuple[Any, ...]], None]
+"""Called with arrays and scalars, those that were not known before."""
 
 _POINTER, _SCALAR = 1, 2
 _CONSTEXPR_TYPES = (int, float, bool, str, type(None), DType)
@@ -85,6 +98,39 @@ def launcher_of(kernel: Kernel) -> Launcher:
     )
     launcher = _observed(kernel, dispatcher)
     return choosing(kernel, launcher) if kernel.choices else launcher
+
+
+def prepare(
+    kernel: Kernel,
+    grid: tuple[int, int, int],
+    known: Mapping[str, object],
+    given: Mapping[str, int],
+    *,
+    num_warps: int = 4,
+    num_stages: int = 3,
+) -> Prepared:
+    """Return a launch of which all but the parameters `given` are known.
+
+    It is called with a list of arrays and a tuple of scalars. `given` says where in the arrays a
+    parameter's is, or, from -1 down, where in the scalars. Every other one is a scalar or a
+    constexpr in `known`, and is classified here, once.
+    """
+    launcher = kernel.launcher
+    names = [p.name for p in kernel.parameters]
+    if isinstance(launcher, native.Dispatcher):
+        values = tuple(known.get(name) for name in names)
+        sources = tuple(given.get(name) for name in names)
+        return launcher.prepare(grid, values, sources, num_warps, num_stages)
+    start = launcher(grid)
+
+    def run(arrays: list[Any], scalars: tuple[Any, ...]) -> None:
+        values = {
+            name: arrays[index] if index >= 0 else scalars[-1 - index]
+            for name, index in given.items()
+        }
+        start(**values, **known, num_warps=num_warps, num_stages=num_stages)
+
+    return run
 
 
 def _observed(kernel: Kernel, dispatcher: Launcher) -> Launcher:

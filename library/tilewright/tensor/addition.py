@@ -14,7 +14,7 @@ from tilewright.abi.dtypes import DType, bfloat16, float16, float32, int32, int6
 from tilewright.abi.signature import INT31_MAX
 from tilewright.errors import ArgumentError
 from tilewright.kernels import index as kernels
-from tilewright.runtime.memory import row_major
+from tilewright.runtime.geometry import row_major
 from tilewright.tensor.arrays import (
     Array,
     are_aligned,

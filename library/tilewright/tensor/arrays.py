@@ -41,7 +41,8 @@ def as_array(value: object, *, name: str) -> Array:
     if isinstance(value, np.ndarray):
         _check_is_walkable(value, name)
         return value
-    if not any(hasattr(value, way) for way in ("__cuda_array_interface__", "__dlpack__")):
+    # In this order: torch computes the latter when it is asked whether it has it.
+    if not any(hasattr(value, way) for way in ("__dlpack__", "__cuda_array_interface__")):
         msg = (
             f"{name} is of {type(value).__name__}; an array is needed: NumPy's, or a device array: "
             "Tilewright's, or one with __cuda_array_interface__ or DLPack"

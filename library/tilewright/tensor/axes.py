@@ -77,7 +77,7 @@ def as_bits(array: Array, dtype: DType) -> Array:
     """Return a view of the same elements as numbers of another type of the same width."""
     if isinstance(array, DeviceArray):
         alias = array.alias(DeviceArray, 0, array.size_bytes, CODES[dtype])
-        alias.shape, alias.strides = array.shape, array.strides
+        alias.lay_out(array.shape, array.strides)
         return alias
     return array.view(to_numpy(dtype))
 

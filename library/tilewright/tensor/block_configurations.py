@@ -8,7 +8,7 @@ waves. The rates are of an H200 (`docs/perf-notes/gemm.md`).
 from __future__ import annotations
 
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from tilewright.abi.dtypes import (
     DType,
@@ -27,6 +27,8 @@ from tilewright.tensor.configurations import DotConfiguration, matmul_configurat
 Units = tuple[str, str]
 """The axes along which A and B are contiguous."""
 
+BlockKernel = Literal["blocks", "halves", "rows", "parts", "plain"]
+
 
 class BlockForm(NamedTuple):
     """A kernel by blocks with its tiles: `blocks` stores by blocks, `halves` too, each tile in two,
@@ -36,7 +38,7 @@ class BlockForm(NamedTuple):
     always. `units` and `results` are those that the bundle has, unless the form is not declared.
     """
 
-    kernel: Literal["blocks", "halves", "rows", "parts", "plain"]
+    kernel: BlockKernel
     tiles: DotConfiguration
     is_full: bool
     units: tuple[Units, ...]
@@ -159,12 +161,16 @@ def tuned_form(choice: Choice, product: BlockProduct) -> BlockForm:
         of_form = (form.kernel, form.tiles) == (choice.kernel, tiles)
         if of_form and why_form_not(form, product) == "":
             return form
-    kernel: Literal["blocks", "rows"] = "rows" if choice.kernel == "rows" else "blocks"
-    is_full = not product.is_bare or (kernel == "rows" and product.is_active)
-    of_one = ((product.units,), (product.result,))
-    if choice.kernel == "parts":
-        return BlockForm("parts", tiles, True, *of_one, is_declared=False)
-    return BlockForm(kernel, tiles, is_full, *of_one, is_declared=False)
+    kernel = cast("BlockKernel", choice.kernel)
+    needs_all = not product.is_bare or (kernel == "rows" and product.is_active)
+    return BlockForm(
+        kernel,
+        tiles,
+        kernel == "parts" or needs_all,
+        (product.units,),
+        (product.result,),
+        is_declared=False,
+    )
 
 
 def why_form_not(form: BlockForm, product: BlockProduct) -> str:

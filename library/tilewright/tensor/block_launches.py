@@ -6,7 +6,7 @@ along K first, if that costs less than it saves; a sum cut into parts gets memor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,9 @@ from tilewright.abi.tuned import Choice
 from tilewright.kernels import matmul as kernels
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
+from tilewright.runtime.geometry import row_major
 from tilewright.runtime.launcher import CODES
-from tilewright.runtime.memory import DeviceArray, row_major
+from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import Array, fits_fast
 from tilewright.tensor.block_configurations import (
     BlockChoice,
@@ -31,6 +32,7 @@ from tilewright.tensor.block_configurations import (
     tuned_form,
     why_form_not,
 )
+from tilewright.tensor.geometry import Arrays
 from tilewright.tensor.launches import PlannedLaunch, Pointer
 from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import count_tiles, launch_options
@@ -63,7 +65,7 @@ class PlannedCopy:
     source: Pointer
     target: Pointer
 
-    def run(self, arrays: Sequence[Array], _scalars: tuple[Any, ...] = ()) -> None:
+    def run(self, arrays: Arrays, _scalars: tuple[Any, ...]) -> None:
         """Copy between the operands of a call."""
         copy_elements(_view(arrays, self.source), _view(arrays, self.target))
 
@@ -256,11 +258,11 @@ def _pointers(workspaces: Iterable[Workspace], first: int) -> tuple[Pointer, ...
     )
 
 
-def _view(arrays: Sequence[Array], pointer: Pointer) -> Array:
+def _view(arrays: Arrays, pointer: Pointer) -> Array:
     array = arrays[pointer.operand]
     if isinstance(array, DeviceArray):
         return array.view(pointer.sizes, pointer.strides, offset=pointer.offset)
     start = pointer.into(arrays)
     assert isinstance(start, np.ndarray), "a view is where its array is"
-    strides: Strides = tuple(stride * array.itemsize for stride in pointer.strides)
+    strides: Strides = tuple(stride * start.itemsize for stride in pointer.strides)
     return np.lib.stride_tricks.as_strided(start, pointer.sizes, strides)

@@ -16,7 +16,8 @@ import numpy as np
 from tilewright.abi.dtypes import int32, int64
 from tilewright.errors import ArgumentError, IndexRangeError
 from tilewright.kernels import index as kernels
-from tilewright.runtime.memory import DeviceArray, row_major
+from tilewright.runtime.geometry import row_major
+from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import (
     GRID_HEIGHT,
     Array,

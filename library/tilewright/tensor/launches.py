@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -12,8 +12,10 @@ import numpy as np
 
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
+from tilewright.runtime.launch import prepare
 from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import GRID_HEIGHT, Array
+from tilewright.tensor.geometry import Arrays
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 
 _P = ParamSpec("_P")
@@ -90,9 +92,10 @@ class Pointer:
     sizes: Shape
     strides: Strides
 
-    def into(self, arrays: Sequence[Array]) -> Array:
+    def into(self, arrays: Arrays) -> Array:
         """Return the view of the operand that begins there."""
         array = arrays[self.operand]
+        assert array is not None  # a plan has no pointer into what is absent
         if not self.offset:
             return array
         if isinstance(array, DeviceArray):
@@ -107,10 +110,14 @@ class Pointer:
 class PlannedLaunch:
     """One launch of a plan: everything but the arrays and the scalars of a call.
 
-    Behind the scalars of a call come the `flags`.
+    The kernel takes pointers, the `tail`, the scalars of a call and the `flags`, in this order;
+    `options` are its constexprs, `num_warps` and `num_stages`. `run(arrays, scalars)` launches
+    over the operands, of which it takes a list; scalars that the kernel does not take are ignored.
     """
 
-    __slots__ = ("flags", "kernel", "operands", "options", "pointers", "start", "tail")
+    __slots__ = ("kernel", "pointers", "run", "start")
+
+    run: Callable[[Arrays, tuple[Any, ...]], None]
 
     def __init__(
         self,
@@ -122,22 +129,26 @@ class PlannedLaunch:
         *,
         flags: tuple[int, ...] = (),
     ) -> None:
+        constexprs = dict(options)
+        warps = {
+            name: constexprs.pop(name) for name in ("num_warps", "num_stages") if name in options
+        }
+        names = [p.name for p in kernel.parameters if not p.is_constexpr]
+        first, last = len(pointers) + len(tail), len(names) - len(flags)
+        known = dict(zip(names[len(pointers) : first], tail, strict=True))
+        known |= zip(names[last:], flags, strict=True)
+        given = {name: -1 - index for index, name in enumerate(names[first:last])}
+        # What begins inside an operand is a view of it, and then the launch takes views only.
+        is_inside = any(pointer.offset for pointer in pointers)
+        places = range(len(pointers)) if is_inside else [pointer.operand for pointer in pointers]
+        given |= zip(names, places, strict=False)
         self.kernel = kernel
-        self.start: Callable[..., None] = kernel[grid]
         self.pointers = pointers
-        # The operands as they are, where no pointer lies inside one.
-        self.operands = None if any(p.offset for p in pointers) else [p.operand for p in pointers]
-        self.tail = tail
-        self.options = options
-        self.flags = flags
+        self.start = prepare(kernel, grid, known | constexprs, given, **warps)
+        self.run = self._run_inside if is_inside else self.start
 
-    def run(self, arrays: Sequence[Array], scalars: tuple[Any, ...] = ()) -> None:
-        """Launch over the operands, with the scalars of this call."""
-        if self.operands is not None:
-            walked = [arrays[operand] for operand in self.operands]
-        else:
-            walked = [pointer.into(arrays) for pointer in self.pointers]
-        self.start(*walked, *self.tail, *scalars, *self.flags, **self.options)
+    def _run_inside(self, arrays: Arrays, scalars: tuple[Any, ...]) -> None:
+        self.start([pointer.into(arrays) for pointer in self.pointers], scalars)
 
 
 def is_empty(shape: Shape) -> bool:

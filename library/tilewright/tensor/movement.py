@@ -15,7 +15,7 @@ from typing import cast
 from tilewright.abi.dtypes import DType, uint8, uint16, uint32, uint64
 from tilewright.errors import ArgumentError
 from tilewright.kernels import movement as kernels
-from tilewright.runtime.memory import row_major
+from tilewright.runtime.geometry import row_major
 from tilewright.tensor.arrays import (
     GRID_HEIGHT,
     Array,

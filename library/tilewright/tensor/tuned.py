@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import Pointer
@@ -41,8 +41,16 @@ logger = logging.getLogger(__name__)
 WhyNot = Callable[[Choice], str]
 """Says why a choice cannot serve an operation; empty if it can."""
 
-# The family that a tuner tries a choice of, with the choice.
-_tried: ContextVar[tuple[str, Choice] | None] = ContextVar("_tried", default=None)
+
+class _Trial(NamedTuple):
+    """A choice that operations of a family take for now; `asked` are their cases and sizes."""
+
+    family: str
+    choice: Choice
+    asked: list[tuple[str, Sizes]]
+
+
+_trial: ContextVar[_Trial | None] = ContextVar("_trial", default=None)
 
 
 def tuned_choice(
@@ -52,13 +60,14 @@ def tuned_choice(
 
     Raises LaunchError if a choice that `trying` wants cannot serve.
     """
-    tried = _tried.get()
-    if tried is not None and tried[0] == family:
-        fault = why_not(tried[1])
+    trial = _trial.get()
+    if trial is not None and trial.family == family:
+        trial.asked.append((case, sizes))
+        fault = why_not(trial.choice)
         if fault:
-            msg = f"{tried[1]} cannot serve {case} of {sizes}: {fault}"
+            msg = f"{trial.choice} cannot serve {case} of {sizes}: {fault}"
             raise LaunchError(msg)
-        return tried[1]
+        return trial.choice
     if device is None:
         return None
     for place, choices in _choices(device_of(device).kind, family):
@@ -74,14 +83,18 @@ def tuned_choice(
 
 
 @contextmanager
-def trying(family: str, choice: Choice) -> Iterator[None]:
-    """Make every operation of a family take a choice in the block, or raise LaunchError."""
-    token = _tried.set((family, choice))
+def trying(family: str, choice: Choice) -> Iterator[list[tuple[str, Sizes]]]:
+    """Make every operation of a family take a choice in the block, or raise LaunchError.
+
+    Gives the list of the cases and sizes that operations ask a choice for.
+    """
+    trial = _Trial(family, choice, [])
+    token = _trial.set(trial)
     forget_plans()
     try:
-        yield
+        yield trial.asked
     finally:
-        _tried.reset(token)
+        _trial.reset(token)
         forget_plans()
 
 

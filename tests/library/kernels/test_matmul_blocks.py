@@ -233,7 +233,7 @@ def test_what_bulk_copies_do_not_take_goes_by_elements(
         for rows, columns in ((m, k), (k, n))
     )
     forget_plans()
-    plan = tensor_matmul._plan(a, b, None, None, None, None, None, "ieee", None, False)
+    plan = tensor_matmul._plan((a, b, None, None, None, None), None, "ieee", None, False)
     forget_plans()
     (step,) = plan.steps
     assert isinstance(step, PlannedLaunch)
