@@ -73,6 +73,8 @@ def _check_is_walkable(array: np.ndarray[Any, np.dtype[Any]], name: str) -> None
 
 def as_number(value: object, *, name: str) -> float:
     """Return a number, or an array of no axes, as a float; raises ArgumentError for the rest."""
+    if type(value) is float:
+        return value
     number: Any = value
     # Scalars of NumPy and torch, and arrays of no axes.
     if getattr(value, "shape", None) == () and hasattr(value, "item"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from tilewright.abi.signature import DIVISOR
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.launch import prepare
@@ -185,6 +186,14 @@ class Plan:
         for launch in self.launches:
             launch.run(arrays, scalars)
         return result
+
+
+def is_aligned(walked: Sequence[Geometry], piece: Piece) -> bool:
+    """Return whether the operands that a piece walks begin in it where the fast form needs it."""
+    return all(
+        array.is_aligned and offset * array.dtype.size_bytes % DIVISOR == 0
+        for array, offset in zip(walked, piece.offsets, strict=True)
+    )
 
 
 def tile_options(tiles: Configuration, *, has_rows: bool = True) -> dict[str, int]:
