@@ -33,6 +33,7 @@ from tilewright.errors import FormatError, LaunchError
 from tilewright.language.kernel import Kernel
 from tilewright.runtime import jit, store
 from tilewright.runtime.device import device as device_of
+from tilewright.runtime.launch import configure_trace
 from tilewright.settings import settings
 from tilewright.tensor.launches import forget_plans
 
@@ -75,10 +76,10 @@ def tuned_choice(
         if choice is None:
             continue
         fault = why_not(choice)
+        fate = f"is passed over: {fault}" if fault else "is taken"
+        logger.info("tuned %s for %s of %s %s; %s", choice, case, sizes, fate, place)
         if not fault:
             return choice
-        logger.info("tuned %s for %s of %s is passed over: %s; in %s", choice, case, sizes, fault,
-                    place)  # fmt: skip
     return None
 
 
@@ -137,6 +138,7 @@ def why_no_binary(kernel: Kernel, dtypes: Mapping[str, DType], options: Mapping[
 @lru_cache(maxsize=64)
 def _choices(device: str, family: str) -> tuple[tuple[str, dict[Key, Choice]], ...]:
     """Return the choices for a kind of device with their places, the first to be asked first."""
+    configure_trace()
     found = []
     own = user_file(device, family)
     if own is not None:
