@@ -22,9 +22,10 @@ from tilewright.tensor.arrays import (
     check_same_dtype,
     check_same_side,
     dtype_of,
+    new_array,
     output,
 )
-from tilewright.tensor.axes import apart, is_same_place, new_array, one_axis, transposed, viewed
+from tilewright.tensor.axes import apart, is_same_place, one_axis, transposed, viewed
 from tilewright.tensor.configurations import MOVED_ELEMENTS, RUN_ELEMENTS, SPAN_TILES, TAKE
 from tilewright.tensor.indexing import indexed, indices_of, outside_flag, raise_if_outside
 from tilewright.tensor.movement import contiguous, copy, copy_elements, is_row_major

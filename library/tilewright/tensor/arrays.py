@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
-from itertools import product
 from math import prod
 from numbers import Real
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -16,24 +15,15 @@ from tilewright.abi.numpy_types import from_numpy, to_numpy
 from tilewright.abi.signature import DIVISOR, INT31_MAX
 from tilewright.errors import ArgumentError
 from tilewright.language.kernel import Kernel
-from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.geometry import Geometry, row_major
-from tilewright.runtime.launcher import CODES
+from tilewright.runtime.launcher import CODES, native
 from tilewright.runtime.memory import DeviceArray, allocate, as_device_array
-from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
+from tilewright.tensor.strides import Shape, Strides
 
 Array = np.ndarray[Any, np.dtype[Any]] | DeviceArray
 
 GRID_HEIGHT = 65535  # the highest grid that CUDA allows along axes 1 and 2
 _MOST_BYTES = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """An array with the `strides`, in elements, by which an operation's index space walks it."""
-
-    array: Array
-    strides: Strides
 
 
 def as_array(value: object, *, name: str) -> Array:
@@ -182,62 +172,19 @@ def output(
     if prod(shape) * expected.size_bytes > _MOST_BYTES:
         msg = f"a result of shape {shape} has more bytes than can be addressed"
         raise ArgumentError(msg)
-    if isinstance(like, DeviceArray):
-        strides, device = row_major(shape), like.device
-        geometry = Geometry(shape, strides, CODES[expected], is_aligned=True, device=device)
-        return allocate(geometry, [like])
-    return np.empty(shape, dtype=to_numpy(expected))
+    return new_array(shape, expected, like)
 
 
-def pieces(
-    shape: Shape, operands: tuple[Operand, ...], *, rank: int, keep_last: bool = False
-) -> Iterator[tuple[tuple[Array, ...], IndexSpace]]:
-    """Cut an index space into pieces that collapse to `rank` axes; most spaces are one piece.
-
-    Yields each piece's arrays (of which only the first element's address matters) with its space.
-    """
-    space = collapsed(shape, tuple(o.strides for o in operands), rank=rank, keep_last=keep_last)
-    if space is not None:
-        if prod(space.sizes[:-1] if keep_last else space.sizes):
-            yield tuple(operand.array for operand in operands), space
-        return
-    views = tuple(_view(operand, shape) for operand in operands)
-    for index in range(shape[0]):
-        inner = tuple(
-            Operand(cast("Array", view[index]), operand.strides[1:])
-            for view, operand in zip(views, operands, strict=True)
-        )
-        yield from pieces(shape[1:], inner, rank=rank, keep_last=keep_last)
-
-
-def _view(operand: Operand, shape: Shape) -> Array:
-    array, strides = operand.array, operand.strides
-    if isinstance(array, DeviceArray):
-        return array.view(shape, strides)
-    return np.lib.stride_tricks.as_strided(array, shape, [s * array.itemsize for s in strides])
-
-
-def batched(
-    shape: Shape, operands: tuple[Operand, ...], *, rank: int
-) -> Iterator[tuple[tuple[Array, ...], IndexSpace]]:
-    """Cut a batch into pieces of `rank` axes, none longer than a grid is high."""
-    for arrays, space in pieces(shape, operands, rank=rank):
-        if max(space.sizes) <= GRID_HEIGHT:
-            yield arrays, space
-            continue
-        views = [
-            _view(Operand(array, strides), space.sizes)
-            for array, strides in zip(arrays, space.strides, strict=True)
-        ]
-        for spans in product(*map(_spans, space.sizes)):
-            cut = tuple(cast("Array", view[spans]) for view in views)
-            sizes = tuple(span.stop - span.start for span in spans)
-            yield cut, IndexSpace(sizes, space.strides)
-
-
-def _spans(size: int) -> Iterator[slice]:
-    for start in range(0, size, GRID_HEIGHT):
-        yield slice(start, min(start + GRID_HEIGHT, size))
+def new_array(shape: Shape, dtype: DType, like: Array, *, zeroed: bool = False) -> Array:
+    """Return a new row-major array on the side of `like`, for launches that have it."""
+    if not isinstance(like, DeviceArray):
+        return np.zeros(shape, to_numpy(dtype)) if zeroed else np.empty(shape, to_numpy(dtype))
+    strides, device = row_major(shape), like.device
+    geometry = Geometry(shape, strides, CODES[dtype], is_aligned=True, device=device)
+    array = allocate(geometry, [like])
+    if zeroed:
+        native.fill(array, 0)
+    return array
 
 
 def is_fast(kernel: Kernel, pointers: tuple[Array, ...], integers: tuple[int, ...]) -> bool:

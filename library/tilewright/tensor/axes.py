@@ -12,8 +12,8 @@ from tilewright.abi.dtypes import DType
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.errors import ArgumentError
 from tilewright.runtime.launcher import CODES
-from tilewright.runtime.memory import DeviceArray, empty, zeros
-from tilewright.tensor.arrays import Array, address_of, dtype_of, strides_of
+from tilewright.runtime.memory import DeviceArray
+from tilewright.tensor.arrays import Array, address_of, dtype_of, new_array, strides_of
 from tilewright.tensor.strides import Shape, Strides
 
 Axes = int | Sequence[int] | None
@@ -104,11 +104,3 @@ def apart(result: Array, *inputs: Array) -> Array:
     if any(overlaps(result, array) for array in inputs):
         return new_array(result.shape, dtype_of(result), result)
     return result
-
-
-def new_array(shape: Shape, dtype: DType, like: Array, *, zeroed: bool = False) -> Array:
-    """Return a new row-major array on the side of `like`."""
-    if isinstance(like, DeviceArray):
-        make = zeros if zeroed else empty
-        return make(shape, dtype, device=like.device)
-    return np.zeros(shape, to_numpy(dtype)) if zeroed else np.empty(shape, to_numpy(dtype))

@@ -20,8 +20,9 @@ from tilewright.tensor.arrays import (
     as_number,
     check_has_arithmetic,
     dtype_of,
+    new_array,
 )
-from tilewright.tensor.axes import new_array, viewed
+from tilewright.tensor.axes import viewed
 from tilewright.tensor.configurations import (
     COUNT_FEW,
     COUNT_MANY,

@@ -21,16 +21,17 @@ from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import (
     GRID_HEIGHT,
     Array,
-    Operand,
     as_array,
     check_same_side,
     dtype_of,
+    new_array,
     output,
-    pieces,
     strides_of,
 )
-from tilewright.tensor.axes import apart, as_bits, new_array, one_axis, viewed
+from tilewright.tensor.axes import apart, as_bits, one_axis, viewed
 from tilewright.tensor.configurations import GATHER, TAKE
+from tilewright.tensor.geometry import Arrays, Geometry, geometry_of
+from tilewright.tensor.launches import PlannedLaunch, Pointer, pieces, planned, tile_options
 from tilewright.tensor.movement import BITS, contiguous, copy_elements, is_row_major
 from tilewright.tensor.strides import Shape, Strides, collapsed
 
@@ -133,23 +134,30 @@ def _on_host(array: Array) -> np.ndarray[Any, np.dtype[Any]]:
 def _gather(array: Array, places: Array, result: Array, axis: int, *, check: bool) -> None:
     bits = BITS[dtype_of(array).size_bytes]
     source, target = as_bits(array, bits), as_bits(result, bits)
-    along = strides_of(array)[axis]
-    walked = tuple(0 if place == axis else s for place, s in enumerate(strides_of(array)))
     flag = outside_flag(array, check=check)
-    operands = (
-        Operand(source, walked),
-        Operand(places, strides_of(places)),
-        Operand(target, strides_of(target)),
-    )
-    extent = array.shape[axis]
-    for pointers, space in pieces(places.shape, operands, rank=4):
-        rows = space.sizes[0] * space.sizes[1] * space.sizes[2]
-        grid = (-(-space.sizes[3] // GATHER.block_n), min(-(-rows // GATHER.block_m), GRID_HEIGHT))
-        kernels.gather[grid](
-            *pointers, flag, *space.sizes, extent, along, *chain.from_iterable(space.strides),
-            BLOCK_M=GATHER.block_m, BLOCK_N=GATHER.block_n, num_warps=GATHER.num_warps,
-        )  # fmt: skip
-    raise_if_outside(flag, places, extent, check=check)
+    arrays: Arrays = [source, places, target, flag]
+    for launch in _plan_gather(axis, geometry_of(source), geometry_of(places), geometry_of(target)):
+        launch.run(arrays, ())
+    raise_if_outside(flag, places, array.shape[axis], check=check)
+
+
+@planned
+def _plan_gather(
+    axis: int, source: Geometry, places: Geometry, target: Geometry
+) -> tuple[PlannedLaunch, ...]:
+    extent, along = source.shape[axis], source.strides[axis]
+    walked = tuple(0 if place == axis else s for place, s in enumerate(source.strides))
+    flag = Pointer(3, 0, (1,), (1,))
+    launches = []
+    for piece in pieces(places.shape, (walked, places.strides, target.strides), rank=4):
+        sizes = piece.space.sizes
+        rows = sizes[0] * sizes[1] * sizes[2]
+        grid = (-(-sizes[3] // GATHER.block_n), min(-(-rows // GATHER.block_m), GRID_HEIGHT), 1)
+        pointers = (*piece.pointers(0, 1, 2), flag)
+        integers = (*sizes, extent, along, *chain.from_iterable(piece.space.strides))
+        options = tile_options(GATHER)
+        launches.append(PlannedLaunch(kernels.gather, grid, pointers, integers, options))
+    return tuple(launches)
 
 
 def _take_rows(array: Array, flat: Array, dense: Array, axis: int, *, check: bool) -> bool:

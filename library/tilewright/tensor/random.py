@@ -26,8 +26,16 @@ from tilewright.abi.dtypes import (
 from tilewright.errors import ArgumentError, ArgumentValueError
 from tilewright.kernels import random as kernels
 from tilewright.runtime.memory import empty
-from tilewright.tensor.arrays import Array, are_aligned, as_array, as_number, dtype_of, output
-from tilewright.tensor.axes import is_same_place, new_array, overlaps, viewed
+from tilewright.tensor.arrays import (
+    Array,
+    are_aligned,
+    as_array,
+    as_number,
+    dtype_of,
+    new_array,
+    output,
+)
+from tilewright.tensor.axes import is_same_place, overlaps, viewed
 from tilewright.tensor.configurations import RANDOM_COUNTERS
 from tilewright.tensor.movement import contiguous, copy_elements, is_row_major
 

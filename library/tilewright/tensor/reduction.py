@@ -30,10 +30,11 @@ from tilewright.tensor.arrays import (
     check_has_arithmetic,
     dtype_of,
     is_fast,
+    new_array,
     output,
     strides_of,
 )
-from tilewright.tensor.axes import Axes, new_array, overlaps, several_axes, transposed, viewed
+from tilewright.tensor.axes import Axes, overlaps, several_axes, transposed, viewed
 from tilewright.tensor.configurations import MOST_PARTS, reduce_configuration
 from tilewright.tensor.movement import contiguous, copy_elements
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapse, pad

@@ -13,17 +13,11 @@ from tilewright.tensor.arrays import (
     check_has_arithmetic,
     dtype_of,
     is_fast,
+    new_array,
     output,
     strides_of,
 )
-from tilewright.tensor.axes import (
-    at_least_one_axis,
-    is_same_place,
-    new_array,
-    one_axis,
-    overlaps,
-    transposed,
-)
+from tilewright.tensor.axes import at_least_one_axis, is_same_place, one_axis, overlaps, transposed
 from tilewright.tensor.configurations import (
     MOST_PARTS,
     SCAN_INNER,

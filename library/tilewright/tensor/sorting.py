@@ -16,9 +16,10 @@ from tilewright.tensor.arrays import (
     check_has_arithmetic,
     dtype_of,
     is_fast,
+    new_array,
     strides_of,
 )
-from tilewright.tensor.axes import at_least_one_axis, new_array, one_axis, transposed, viewed
+from tilewright.tensor.axes import at_least_one_axis, one_axis, transposed, viewed
 from tilewright.tensor.configurations import MOVED_ELEMENTS, SORT_NARROW, SORT_WIDE
 from tilewright.tensor.movement import copy
 from tilewright.tensor.strides import collapsed
