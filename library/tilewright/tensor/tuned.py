@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import Pointer
@@ -31,6 +31,7 @@ from tilewright.abi.tuned import (
 )
 from tilewright.errors import FormatError, LaunchError
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime import jit, store
 from tilewright.runtime.device import device as device_of
 from tilewright.runtime.launch import configure_trace
@@ -43,7 +44,8 @@ WhyNot = Callable[[Choice], str]
 """Says why a choice cannot serve an operation; empty if it can."""
 
 
-class _Trial(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Trial:
     """A choice that operations of a family take for now; `asked` are their cases and sizes."""
 
     family: str
