@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -24,8 +23,6 @@ SCHEMA = 1
 Sizes = tuple[int, ...]
 Key = tuple[str, tuple[int, ...]]
 """A case, and the bucket of sizes."""
-
-_DEVICE = re.compile(r"^(\d+)(\d)-(\d+)$")
 
 
 class Choice(NamedTuple):
@@ -195,9 +192,10 @@ def _positive(value: object) -> int:
 
 
 def _parts(device: str) -> tuple[int, int, int]:
-    match = _DEVICE.match(device)
-    if match is None:
+    # No pattern: compiling one would take longer than all of this.
+    capability, _, multiprocessors = device.partition("-")
+    is_spelled_so = len(capability) > 1 and f"{capability}{multiprocessors}".isdecimal()
+    if not is_spelled_so or not multiprocessors:
         msg = f"{device!r} is no device such as 90-132"
         raise ValueError(msg)
-    major, minor, multiprocessors = map(int, match.groups())
-    return major, minor, multiprocessors
+    return int(capability[:-1]), int(capability[-1]), int(multiprocessors)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from itertools import chain
 from threading import RLock
 from typing import Any
 
@@ -83,7 +84,7 @@ def launch(
 
 def launcher_of(kernel: Kernel) -> Launcher:
     """Return a new launcher of a kernel, to be kept with it: it remembers launches."""
-    _configure_trace()
+    configure_trace()
     parameters = kernel.parameters
     dispatcher = native.Dispatcher(
         name=kernel.name,
@@ -387,15 +388,19 @@ def _traced(kernel: Kernel, grid: object, run: Callable[..., None]) -> Callable[
 
 
 @cache
-def _configure_trace() -> None:
+def configure_trace() -> None:
     """Show what `TILEWRIGHT_TRACE` asks for on stderr; else logging is the program's affair."""
     wanted = settings().trace
     if not wanted:
         return
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    names = {"launch": __name__, "resolve": "tilewright.runtime.module"}
-    for trace in sorted(wanted):
-        log = logging.getLogger(names[trace])
+    # A table of what was timed decides before a binary is looked for.
+    names = {
+        "launch": (__name__,),
+        "resolve": ("tilewright.runtime.module", "tilewright.tensor.tuned"),
+    }
+    for name in chain.from_iterable(names[trace] for trace in sorted(wanted)):
+        log = logging.getLogger(name)
         log.addHandler(handler)
         log.setLevel(logging.INFO)

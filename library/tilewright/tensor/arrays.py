@@ -17,7 +17,9 @@ from tilewright.abi.signature import DIVISOR, INT31_MAX
 from tilewright.errors import ArgumentError
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
-from tilewright.runtime.memory import DeviceArray, as_device_array, empty
+from tilewright.runtime.geometry import Geometry, row_major
+from tilewright.runtime.launcher import CODES
+from tilewright.runtime.memory import DeviceArray, allocate, as_device_array
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 
 Array = np.ndarray[Any, np.dtype[Any]] | DeviceArray
@@ -71,6 +73,8 @@ def _check_is_walkable(array: np.ndarray[Any, np.dtype[Any]], name: str) -> None
 
 def as_number(value: object, *, name: str) -> float:
     """Return a number, or an array of no axes, as a float; raises ArgumentError for the rest."""
+    if type(value) is float:
+        return value
     number: Any = value
     # Scalars of NumPy and torch, and arrays of no axes.
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
@@ -85,9 +89,9 @@ def as_number(value: object, *, name: str) -> float:
     raise ArgumentError(msg)
 
 
-def dtype_of(array: Array) -> DType:
+def dtype_of(array: Array | Geometry) -> DType:
     """Return the element type."""
-    return array.dtype if isinstance(array, DeviceArray) else from_numpy(array.dtype)
+    return from_numpy(array.dtype) if isinstance(array, np.ndarray) else array.dtype
 
 
 def address_of(array: Array) -> int:
@@ -118,7 +122,7 @@ def check_same_dtype(arrays: dict[str, Array]) -> None:
     check_same_side(arrays)
 
 
-def check_computed_in_f32(array: Array) -> None:
+def check_computed_in_f32(array: Array | Geometry) -> None:
     """Raise ArgumentError unless f32, in which the kernels compute, holds the dtype."""
     dtype = dtype_of(array)
     if dtype not in (float32, float16, bfloat16):
@@ -126,7 +130,7 @@ def check_computed_in_f32(array: Array) -> None:
         raise ArgumentError(msg)
 
 
-def check_is_float(array: Array) -> None:
+def check_is_float(array: Array | Geometry) -> None:
     """Raise ArgumentError unless the elements are floats with arithmetic, of 16 to 64 bits."""
     dtype = dtype_of(array)
     if dtype not in (float64, float32, float16, bfloat16):
@@ -134,7 +138,7 @@ def check_is_float(array: Array) -> None:
         raise ArgumentError(msg)
 
 
-def check_has_arithmetic(array: Array) -> None:
+def check_has_arithmetic(array: Array | Geometry) -> None:
     """Raise ArgumentError for elements that kernels do not compute with."""
     dtype = dtype_of(array)
     if not dtype.has_arithmetic:
@@ -179,7 +183,9 @@ def output(
         msg = f"a result of shape {shape} has more bytes than can be addressed"
         raise ArgumentError(msg)
     if isinstance(like, DeviceArray):
-        return empty(shape, expected, device=like.device)
+        strides, device = row_major(shape), like.device
+        geometry = Geometry(shape, strides, CODES[expected], is_aligned=True, device=device)
+        return allocate(geometry, [like])
     return np.empty(shape, dtype=to_numpy(expected))
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _EIGHTS = 8
 _ROW_BYTES = 128
 
-_KERNELS: dict[str, Kernel] = {
+BLOCK_KERNELS: dict[str, Kernel] = {
     "blocks": kernels.matmul_blocks,
     "halves": kernels.matmul_halves,
     "rows": kernels.matmul_rows,
@@ -111,7 +111,7 @@ def tuned_block_steps(
 
 def why_not_by_blocks(operands: Operands, choice: Choice) -> str:
     """Return why a tuned choice cannot serve a product by blocks; empty if it can."""
-    if choice.kernel not in _KERNELS:
+    if choice.kernel not in BLOCK_KERNELS:
         return f"there is no kernel {choice.kernel!r}"
     if not all(operands.aligned[2:]):
         return "the result or an operand of the epilogue is not aligned"
@@ -124,7 +124,7 @@ def why_not_by_blocks(operands: Operands, choice: Choice) -> str:
         return fault
     dtypes = {"a": operands.dtype, "c": operands.result}
     options = _options(operands.precision, product.units, form)
-    return why_no_binary(_KERNELS[form.kernel], dtypes, options)
+    return why_no_binary(BLOCK_KERNELS[form.kernel], dtypes, options)
 
 
 def layout_of(operands: Operands) -> str:
@@ -223,7 +223,7 @@ def _launch(
     operands: Operands, choice: BlockChoice, first_workspace: int
 ) -> tuple[PlannedLaunch | None, list[Workspace]]:
     form, tiles = choice.form, choice.form.tiles
-    kernel = _KERNELS[form.kernel]
+    kernel = BLOCK_KERNELS[form.kernel]
     integers, pointers = operands.integers, operands.pointers
     options = _options(operands.precision, operands.units, form)
     m, n, _ = operands.sizes

@@ -309,7 +309,7 @@ def _why_not(operands: Operands, choice: Choice, *, fast: bool, device: int | No
             return ""
         dtypes = {"a": operands.dtype, "c": operands.result}
         return why_no_binary(kernel, dtypes, _options(operands.in_one_form(), tiles))
-    if is_plain or not copies_blocks(device):
+    if not copies_blocks(device):
         return "products here do not go by blocks"
     return why_not_by_blocks(operands, choice)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import Pointer
@@ -31,8 +31,10 @@ from tilewright.abi.tuned import (
 )
 from tilewright.errors import FormatError, LaunchError
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime import jit, store
 from tilewright.runtime.device import device as device_of
+from tilewright.runtime.launch import configure_trace
 from tilewright.settings import settings
 from tilewright.tensor.launches import forget_plans
 
@@ -42,7 +44,8 @@ WhyNot = Callable[[Choice], str]
 """Says why a choice cannot serve an operation; empty if it can."""
 
 
-class _Trial(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Trial:
     """A choice that operations of a family take for now; `asked` are their cases and sizes."""
 
     family: str
@@ -75,10 +78,10 @@ def tuned_choice(
         if choice is None:
             continue
         fault = why_not(choice)
+        fate = f"is passed over: {fault}" if fault else "is taken"
+        logger.info("tuned %s for %s of %s %s; %s", choice, case, sizes, fate, place)
         if not fault:
             return choice
-        logger.info("tuned %s for %s of %s is passed over: %s; in %s", choice, case, sizes, fault,
-                    place)  # fmt: skip
     return None
 
 
@@ -137,6 +140,7 @@ def why_no_binary(kernel: Kernel, dtypes: Mapping[str, DType], options: Mapping[
 @lru_cache(maxsize=64)
 def _choices(device: str, family: str) -> tuple[tuple[str, dict[Key, Choice]], ...]:
     """Return the choices for a kind of device with their places, the first to be asked first."""
+    configure_trace()
     found = []
     own = user_file(device, family)
     if own is not None:

@@ -29,7 +29,7 @@ from tilewright_release.packs import pack_cubins
 from tilewright_release.samples.sample import aligned, always
 from tilewright_release.signatures import DeclaredEntry
 from tilewright_release.targets import TargetTable
-from tilewright_release.tuning.candidates import Candidate, candidates_of
+from tilewright_release.tuning.candidates import Candidate, candidates_of, kernel_name
 from tilewright_release.tuning.plan import FILE_NAME, Plan, PlannedPoint
 from tilewright_release.tuning.points import AttentionPoint, ProductPoint
 from tilewright_release.validated import Validations
@@ -129,8 +129,7 @@ def _serving(
                 point.call(arrays, out)
         except (LaunchError, ArgumentError):
             continue
-        names = {kernel.name for kernel, _ in launches}
-        if names & {choice.kernel, f"{point.family}_{choice.kernel}"}:
+        if kernel_name(choice) in {kernel.name for kernel, _ in launches}:
             seen.add(choice._replace(copied=()))
             yield candidate, list(launches)
 

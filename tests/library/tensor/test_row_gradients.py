@@ -183,6 +183,18 @@ def test_digits_under_a_large_mean(columns: int, side: str) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("columns", [512, 8192])
+def test_a_first_element_above_all_others(columns: int, dtype: str, side: str) -> None:
+    """It is what 16-bit rows are taken about: at a hundred deviations that costs about a bit."""
+    x, dy = random((3, columns), DTYPES[dtype]), random((3, columns), DTYPES[dtype], seed=1)
+    x[:, 0] = 100
+    found = gradients(side, "layer_norm_backward", x, dy, has_bias=True)[0].astype(np.float64)
+    expected = norm_reference.layer_norm_backward(x.astype(np.float64), dy.astype(np.float64))[0]
+    assert np.abs(found - expected).max() <= 2 * ROUNDOFF[dtype] * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("side", SIDES)
 def test_sums_of_many_rows_keep_f32(side: str) -> None:
     """In bf16 a sum of 4,096 ones would stop at 256."""
     dy = np.ones((4096, 16), ml_dtypes.bfloat16)
