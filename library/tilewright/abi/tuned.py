@@ -20,6 +20,8 @@ FILE_NAME = "tuned.json"
 
 SCHEMA = 1
 
+_LEAST_GAIN = 1.02
+
 Sizes = tuple[int, ...]
 Key = tuple[str, tuple[int, ...]]
 """A case, and the bucket of sizes."""
@@ -46,9 +48,7 @@ class Choice(NamedTuple):
 
 class Line(NamedTuple):
     """What won for a case and sizes, and its median time; `model_us` is the time of what the
-    library would have chosen by itself.
-
-    `undeclared` tells of a faster choice that no bundle carries.
+    library chooses without tables. `undeclared` tells of a faster choice that no bundle carries.
     """
 
     case: str
@@ -62,6 +62,11 @@ class Line(NamedTuple):
     def key(self) -> Key:
         """What a launch looks the line up by."""
         return self.case, bucket(self.sizes)
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether it is faster by more than noise: other sizes of its bucket should gain too."""
+        return self.model_us > _LEAST_GAIN * self.time_us
 
 
 class TunedTable(NamedTuple):
@@ -80,8 +85,8 @@ class TunedTable(NamedTuple):
     lines: tuple[Line, ...]
 
     def choices(self) -> dict[Key, Choice]:
-        """Return the choice of each case and bucket."""
-        return {line.key: line.choice for line in self.lines}
+        """Return the choice of each case and bucket in which there is something to gain."""
+        return {line.key: line.choice for line in self.lines if line.is_worth_it}
 
     def to_data(self) -> dict[str, Any]:
         """Return the table as plain data, for JSON and TOML."""

@@ -46,10 +46,12 @@ WhyNot = Callable[[Choice], str]
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A choice that operations of a family take for now; `asked` are their cases and sizes."""
+    """A choice that operations of a family take for now, None for what the model of cost says;
+    `asked` are their cases and sizes.
+    """
 
     family: str
-    choice: Choice
+    choice: Choice | None
     asked: list[tuple[str, Sizes]]
 
 
@@ -66,7 +68,7 @@ def tuned_choice(
     trial = _trial.get()
     if trial is not None and trial.family == family:
         trial.asked.append((case, sizes))
-        fault = why_not(trial.choice)
+        fault = "" if trial.choice is None else why_not(trial.choice)
         if fault:
             msg = f"{trial.choice} cannot serve {case} of {sizes}: {fault}"
             raise LaunchError(msg)
@@ -86,10 +88,11 @@ def tuned_choice(
 
 
 @contextmanager
-def trying(family: str, choice: Choice) -> Iterator[list[tuple[str, Sizes]]]:
+def trying(family: str, choice: Choice | None) -> Iterator[list[tuple[str, Sizes]]]:
     """Make every operation of a family take a choice in the block, or raise LaunchError.
 
-    Gives the list of the cases and sizes that operations ask a choice for.
+    Without a choice they take what the model of cost says. Gives the list of the cases and sizes
+    that operations ask a choice for.
     """
     trial = _Trial(family, choice, [])
     token = _trial.set(trial)
