@@ -98,7 +98,7 @@ def add_four(a, b, c, d, e, f, g, h):
     return a + e, b + f, c + g, d + h
 
 
-@tl.kernel(divisible=("columns", "x_stride", "dy_stride", "dx_stride"))
+@tl.kernel(divisible=("columns", "x_stride", "dy_stride", "dx_stride", "bias_start"))
 def norm_backward(
     x, weight, dy, dx, partials,
     rows_total, columns, x_stride, dy_stride, dx_stride, bias_start,

@@ -99,6 +99,10 @@ def matmul(
     `activation` is "relu", "gelu" (with the error function), "silu" or "sigmoid"; `input_precision`
     is what becomes of f32 operands, "ieee", "tf32" or "tf32x3", see `tl.dot`. `residual` may be
     `out`; else `out` must not overlap what is read. See `reference.matmul`.
+
+    On a GPU that copies blocks by itself, factors of a large product whose rows do not begin at
+    multiples of 16 bytes, or lie along no axis that the hardware reads, are copied first, which
+    takes memory of their size.
     """
     if input_precision != "ieee":
         check_choice("input_precision", input_precision, PRECISIONS)

@@ -22,7 +22,6 @@ from tilewright.tensor.tuned import forget_tables
 from tilewright_release.checkout import Checkout
 from tilewright_release.provenance import commit_of
 from tilewright_release.stage_cache import default_cache
-from tilewright_release.targets import read_targets
 from tilewright_release.tuning.compilation import Compiled, compile_candidates
 from tilewright_release.tuning.device_bench import DeviceBench
 from tilewright_release.tuning.plan import Plan, read_plan
@@ -150,7 +149,7 @@ def _compile_into(
     compiled = compile_candidates(
         _points(arguments),
         target=target,
-        targets=read_targets(Checkout(checkout).targets),
+        targets=Checkout(checkout).targets,
         folder=folder,
         cache=default_cache(),
         jobs=arguments.jobs,

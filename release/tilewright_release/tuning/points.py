@@ -75,7 +75,7 @@ class Point(Protocol):
     def problem(self, found: Array, expected: Array, usual: Array) -> str:
         """Return what is wrong with a result; empty if nothing is.
 
-        `usual` is the result of what the library chooses by itself.
+        `usual` is the result of what the library chooses without tables.
         """
 
 

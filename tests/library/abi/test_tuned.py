@@ -49,6 +49,8 @@ def test_the_nearest_device_is_of_the_nearest_capability(device: str, expected: 
     [
         ("schema", 2),
         ("device", "H200"),
+        ("device", "90-"),
+        ("device", "9-132"),
         ("line", 5),
         ("line", [{}]),
         ("line", [{**TABLE.to_data()["line"][0], "tiles": [1, 2]}]),

@@ -144,6 +144,16 @@ def test_without_a_line_the_model_decides(bundle: Path) -> None:
     assert _planned() == usual != DECLARED
 
 
+def test_without_a_gain_the_model_decides(bundle: Path) -> None:
+    usual = _planned()
+    _write(bundle, _table(_line(DECLARED)._replace(model_us=1.01)))
+    assert _planned() == usual
+    _write(bundle, _table(_line(DECLARED)._replace(model_us=1.03)))
+    assert _planned() == DECLARED
+    with trying("matmul", None):
+        assert _planned() == usual
+
+
 def test_the_users_table_comes_first(bundle: Path) -> None:
     _write(bundle, _table(_line(DECLARED), _line(DECLARED, 1, 4096, 4096, 4096)))
     own = tuned.user_file("90-132", "matmul")
