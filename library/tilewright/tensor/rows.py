@@ -99,7 +99,7 @@ def l2_norm(x: object, *, eps: float = 1e-6, out: object | None = None) -> Array
 def sum(x: object, *, out: object | None = None) -> Array:  # the operation's name
     """Return the sum over the last axis of `x` `[..., columns]`; an empty row gives 0."""
     arrays, geometries = operands(x=x, out=out)
-    return _plan_sum(*geometries).run(arrays)
+    return plan_sum(*geometries).run(arrays)
 
 
 def max(x: object, *, out: object | None = None) -> Array:  # the operation's name
@@ -108,7 +108,7 @@ def max(x: object, *, out: object | None = None) -> Array:  # the operation's na
     Raises ArgumentError for an empty last axis, which has no maximum.
     """
     arrays, geometries = operands(x=x, out=out)
-    return _plan_max(*geometries).run(arrays)
+    return plan_max(*geometries).run(arrays)
 
 
 def check_rows(x: Geometry, *, name: str = "x") -> None:
@@ -169,12 +169,14 @@ def _plan_softmax(x: Geometry, out: Geometry | None) -> Plan:
 
 
 @planned
-def _plan_sum(x: Geometry, out: Geometry | None) -> Plan:
+def plan_sum(x: Geometry, out: Geometry | None) -> Plan:
+    """Plan the sum of each row."""
     return _plan_reduction(reduce.sum_rows, reduce.sum_rows_looped, x, out)
 
 
 @planned
-def _plan_max(x: Geometry, out: Geometry | None) -> Plan:
+def plan_max(x: Geometry, out: Geometry | None) -> Plan:
+    """Plan the maximum of each row; raises ArgumentError for empty rows."""
     if x.shape and x.shape[-1] == 0:
         msg = f"maximum over an empty axis: x has shape {x.shape}"
         raise ArgumentError(msg)
