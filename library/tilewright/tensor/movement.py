@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import prod
+from typing import Literal
 
 from tilewright.abi.dtypes import DType, uint8, uint16, uint32, uint64
 from tilewright.errors import ArgumentError
 from tilewright.kernels import movement as kernels
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.geometry import row_major
 from tilewright.tensor.arrays import (
     GRID_HEIGHT,
@@ -51,15 +53,7 @@ _WORTH_CROSSING = 16
 
 def copy(x: object, *, out: object | None = None) -> Array:
     """Return a row-major copy of `x`, or write it to `out`, whatever the strides of either."""
-    arrays, geometries = operands(x=x, out=out)
-    result = result_of(arrays, 1, _plan_result(*geometries))
-    array = arrays[0]
-    assert array is not None
-    if out is None:
-        _move(array, result)
-    else:
-        copy_elements(array, result)
-    return result
+    return _permuted(None, x, out)
 
 
 def contiguous(x: object, *, out: object | None = None) -> Array:
@@ -72,19 +66,12 @@ def contiguous(x: object, *, out: object | None = None) -> Array:
 
 def permute(x: object, axes: Sequence[int], *, out: object | None = None) -> Array:
     """Return a row-major copy of `x` whose axis i is axis `axes[i]` of `x`."""
-    array = as_array(x, name="x")
-    rank = len(array.shape)
-    order = tuple(one_axis(axis, rank, name="axes") for axis in axes)
-    if sorted(order) != list(range(rank)):
-        msg = f"axes are {tuple(axes)}; an order of the {rank} axes of x is needed"
-        raise ArgumentError(msg)
-    return copy(transposed(array, order), out=out)
+    return _permuted(tuple(axes), x, out)
 
 
 def transpose(x: object, axes: Sequence[int] | None = None, *, out: object | None = None) -> Array:
     """Return a row-major copy with the axes in the order `axes`, by default reversed."""
-    array = as_array(x, name="x")
-    return permute(array, range(len(array.shape))[::-1] if axes is None else axes, out=out)
+    return _permuted("reversed" if axes is None else tuple(axes), x, out)
 
 
 def is_row_major(array: Array) -> bool:
@@ -108,15 +95,63 @@ def copy_elements(source: Array, target: Array) -> None:
 
 
 def _move(source: Array, target: Array) -> None:
+    _launch(_plan(geometry_of(source), geometry_of(target)), source, target)
+
+
+def _launch(launches: tuple[PlannedLaunch, ...], source: Array, target: Array) -> None:
     bits = BITS[dtype_of(source).size_bytes]
     arrays: Arrays = [as_bits(source, bits), as_bits(target, bits)]
-    for launch in _plan(geometry_of(source), geometry_of(target)):
+    for launch in launches:
         launch.run(arrays, ())
 
 
+def _permuted(
+    axes: tuple[int, ...] | Literal["reversed"] | None, x: object, out: object | None
+) -> Array:
+    """Return a copy with the axes in that order; None leaves it."""
+    arrays, geometries = operands(x=x, out=out)
+    copied = _plan_copied(axes, *geometries)
+    result = result_of(arrays, 1, copied.result)
+    array = arrays[0]
+    assert array is not None  # else there was no plan
+    if out is None:
+        _launch(copied.launches, array, result)
+    else:
+        order = copied.order
+        copy_elements(array if order is None else transposed(array, order), result)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A checked copy with the axes in an order: what is launched unless the arrays overlap."""
+
+    order: tuple[int, ...] | None
+    result: Geometry
+    launches: tuple[PlannedLaunch, ...]
+
+
 @planned
-def _plan_result(x: Geometry, out: Geometry | None) -> Geometry:
-    return result_geometry(out, x.shape, x.dtype, x)
+def _plan_copied(
+    axes: tuple[int, ...] | Literal["reversed"] | None, x: Geometry, out: Geometry | None
+) -> _Copied:
+    rank = len(x.shape)
+    order = tuple(range(rank))
+    if axes == "reversed":
+        order = order[::-1]
+    elif axes is not None:
+        order = tuple(one_axis(axis, rank, name="axes") for axis in axes)
+        if sorted(order) != list(range(rank)):
+            msg = f"axes are {order}; an order of the {rank} axes of x is needed"
+            raise ArgumentError(msg)
+    source = x._replace(
+        shape=tuple(x.shape[axis] for axis in order),
+        strides=tuple(x.strides[axis] for axis in order),
+    )
+    result = result_geometry(out, source.shape, x.dtype, x)
+    # Into an array that is given what is copied depends on where it lies.
+    launches = _plan(source, result) if out is None else ()
+    return _Copied(None if axes is None else order, result, launches)
 
 
 @planned
