@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 from numbers import Real
+from operator import index
 from typing import Any, cast
 
 import numpy as np
@@ -19,13 +20,17 @@ from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.geometry import Geometry, row_major
 from tilewright.runtime.launcher import CODES
-from tilewright.runtime.memory import DeviceArray, allocate, as_device_array
+from tilewright.runtime.memory import (
+    DeviceArray,
+    allocate,
+    as_device_array,
+    check_is_addressable,
+)
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 
 Array = np.ndarray[Any, np.dtype[Any]] | DeviceArray
 
 GRID_HEIGHT = 65535  # the highest grid that CUDA allows along axes 1 and 2
-_MOST_BYTES = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +51,9 @@ def as_array(value: object, *, name: str) -> Array:
     # In this order: torch computes the latter when it is asked whether it has it.
     if not any(hasattr(value, way) for way in ("__dlpack__", "__cuda_array_interface__")):
         msg = (
-            f"{name} is of {type(value).__name__}; an array is needed: NumPy's, or a device array: "
-            "Tilewright's, or one with __cuda_array_interface__ or DLPack"
+            f"{name} is of {type(value).__name__}; an array is needed: NumPy's, as numpy.asarray "
+            "makes one, or a device array: Tilewright's, or one with __cuda_array_interface__ or "
+            "DLPack"
         )
         raise ArgumentError(msg)
     return as_device_array(value, name=name)
@@ -55,7 +61,11 @@ def as_array(value: object, *, name: str) -> Array:
 
 def _check_is_walkable(array: np.ndarray[Any, np.dtype[Any]], name: str) -> None:
     """Raise ArgumentError unless an address, elements and strides in elements say it all."""
-    from_numpy(array.dtype)
+    try:
+        from_numpy(array.dtype)
+    except ArgumentError as error:
+        msg = f"{name} cannot be taken: {error}; convert it with {name}.astype(...)"
+        raise ArgumentError(msg) from None
     if isinstance(array, np.ma.MaskedArray):
         msg = f"{name} is a masked array, whose mask would not count; pass {name}.filled(...)"
         raise ArgumentError(msg)
@@ -86,6 +96,26 @@ def as_number(value: object, *, name: str) -> float:
             msg = f"{name} is larger than any float"
             raise ArgumentError(msg) from None
     msg = f"{name} is of {type(value).__name__}; a number is needed"
+    raise ArgumentError(msg)
+
+
+def as_integer(value: object, *, name: str) -> int:
+    """Return an integer of Python, NumPy or another library; raises ArgumentError for the rest."""
+    try:
+        return index(cast("Any", value))
+    except TypeError:
+        msg = f"{name} is of {type(value).__name__}; an int is needed"
+        raise ArgumentError(msg) from None
+
+
+def as_flag(value: object, *, name: str) -> bool:
+    """Return a truth value of Python or NumPy; raises ArgumentError for the rest.
+
+    Words and arrays are no truth values: Python takes "False" for true.
+    """
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    msg = f"{name} is of {type(value).__name__}; True or False is needed"
     raise ArgumentError(msg)
 
 
@@ -164,7 +194,7 @@ def output(
     """Return `out` after checking it, or a new array on the side of `like`.
 
     Its dtype is that of `like`, or `dtype`. Raises ArgumentError, which calls it `name`, when the
-    shape, dtype or side of `out` is another.
+    shape, dtype or side of `out` is another, or it cannot be written.
     """
     expected = dtype or dtype_of(like)
     if out is not None:
@@ -178,15 +208,39 @@ def output(
             msg = f"{name} has dtype {dtype_of(array)}, the result has {dtype}"
             raise ArgumentError(msg)
         check_same_side({name: array, "input": like})
+        _check_is_writable(array, name)
         return array
-    if prod(shape) * expected.size_bytes > _MOST_BYTES:
-        msg = f"a result of shape {shape} has more bytes than can be addressed"
-        raise ArgumentError(msg)
+    check_is_addressable(shape, expected)
     if isinstance(like, DeviceArray):
         strides, device = row_major(shape), like.device
         geometry = Geometry(shape, strides, CODES[expected], is_aligned=True, device=device)
         return allocate(geometry, [like])
     return np.empty(shape, dtype=to_numpy(expected))
+
+
+def _check_is_writable(array: Array, name: str) -> None:
+    """Raise ArgumentError unless every element has a place of its own that may be written."""
+    is_read_only = (
+        array.is_read_only if isinstance(array, DeviceArray) else not array.flags.writeable
+    )
+    if is_read_only:
+        msg = f"{name} is read-only; pass an array that may be written, such as a copy"
+        raise ArgumentError(msg)
+    check_has_own_places(array.shape, strides_of(array), name)
+
+
+def check_has_own_places(shape: Shape, strides: Strides, name: str) -> None:
+    """Raise ArgumentError for a broadcast array: elements at one address would be written in turn.
+
+    Which of them came last would differ from run to run.
+    """
+    walks = zip(shape, strides, strict=True)
+    if 0 not in shape and any(extent > 1 and not stride for extent, stride in walks):
+        msg = (
+            f"{name} of shape {shape} has strides {strides}, so several of its elements lie at one "
+            "address; pass an array that is not broadcast"
+        )
+        raise ArgumentError(msg)
 
 
 def pieces(
@@ -202,9 +256,9 @@ def pieces(
             yield tuple(operand.array for operand in operands), space
         return
     views = tuple(_view(operand, shape) for operand in operands)
-    for index in range(shape[0]):
+    for row in range(shape[0]):
         inner = tuple(
-            Operand(cast("Array", view[index]), operand.strides[1:])
+            Operand(cast("Array", view[row]), operand.strides[1:])
             for view, operand in zip(views, operands, strict=True)
         )
         yield from pieces(shape[1:], inner, rank=rank, keep_last=keep_last)

@@ -7,7 +7,7 @@ shared memory; what is contiguous nowhere is copied element by element.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from math import prod
 from typing import cast
@@ -65,9 +65,12 @@ def permute(x: object, axes: Sequence[int], *, out: object | None = None) -> Arr
     """Return a row-major copy of `x` whose axis i is axis `axes[i]` of `x`."""
     array = as_array(x, name="x")
     rank = len(array.shape)
+    if not isinstance(axes, Iterable):
+        msg = f"axes is of {type(axes).__name__}; a sequence of the axes of x is needed"
+        raise ArgumentError(msg)
     order = tuple(one_axis(axis, rank, name="axes") for axis in axes)
     if sorted(order) != list(range(rank)):
-        msg = f"axes are {tuple(axes)}; an order of the {rank} axes of x is needed"
+        msg = f"axes are {order}; an order of the {rank} axes of x is needed"
         raise ArgumentError(msg)
     return copy(transposed(array, order), out=out)
 

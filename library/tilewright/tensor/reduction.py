@@ -19,14 +19,16 @@ from tilewright.abi.dtypes import (
     int64,
     uint64,
 )
-from tilewright.abi.signature import DIVISOR
-from tilewright.errors import ArgumentError
+from tilewright.abi.signature import DIVISOR, INT31_MAX
+from tilewright.errors import ArgumentError, ArgumentValueError
 from tilewright.kernels import reduction as kernels
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor import rows as row_operations
 from tilewright.tensor.arrays import (
     Array,
     as_array,
+    as_flag,
+    as_integer,
     check_has_arithmetic,
     dtype_of,
     is_fast,
@@ -126,8 +128,8 @@ def var(
     `correction` is torch's and the array API's word for NumPy's `ddof`; the default 1 is torch's.
     Differences are taken before they are squared, so that a large mean costs no digits.
     """
-    array = _floats(x, "var")
-    return _reduce(array, axis, "var", dtype_of(array), correction=correction, keepdim=keepdim,
+    array, number = _floats(x, "var"), _correction(correction)
+    return _reduce(array, axis, "var", dtype_of(array), correction=number, keepdim=keepdim,
                    out=out)  # fmt: skip
 
 
@@ -140,8 +142,8 @@ def std(
     out: object | None = None,
 ) -> Array:
     """Return the root of `var`, rounded once."""
-    array = _floats(x, "std")
-    return _reduce(array, axis, "var", dtype_of(array), flag=1, correction=correction,
+    array, number = _floats(x, "std"), _correction(correction)
+    return _reduce(array, axis, "var", dtype_of(array), flag=1, correction=number,
                    keepdim=keepdim, out=out)  # fmt: skip
 
 
@@ -168,10 +170,18 @@ def _floats(x: object, what: str) -> Array:
     return array
 
 
+def _correction(value: object) -> int:
+    number = as_integer(value, name="correction")
+    if abs(number) > INT31_MAX:
+        msg = f"correction is {number}; it lies between {-INT31_MAX} and {INT31_MAX}"
+        raise ArgumentValueError(msg)
+    return number
+
+
 def _with_elements(array: Array, axis: Axes, what: str) -> Array:
     axes = several_axes(axis, len(array.shape))
     if any(array.shape[each] == 0 for each in axes):
-        msg = f"{what} over an empty axis: x has shape {array.shape}"
+        msg = f"{what} over an empty axis: x has shape {array.shape}; there is none of no elements"
         raise ArgumentError(msg)
     return array
 
@@ -188,6 +198,7 @@ def _reduce(
     out: object | None,
 ) -> Array:
     axes = several_axes(axis, len(array.shape))
+    keepdim = as_flag(keepdim, name="keepdim")
     shape = tuple(
         1 if place in axes else extent
         for place, extent in enumerate(array.shape)

@@ -59,6 +59,7 @@ def cumprod(x: object, axis: int = -1, *, out: object | None = None) -> Array:
 def _scan(x: object, axis: int, operation: str, out: object | None) -> Array:
     array = as_array(x, name="x")
     check_has_arithmetic(array)
+    place = one_axis(axis, len(array.shape))
     dtype = dtype_of(array)
     wide = dtype if dtype.is_float else uint64 if dtype.kind == "uint" else int64
     result = output(out, array.shape, array, wide)
@@ -67,7 +68,6 @@ def _scan(x: object, axis: int, operation: str, out: object | None) -> Array:
     if out is not None and overlaps(result, array) and not is_same_place(result, array):
         copy_elements(_scan(array, axis, operation, None), result)
         return result
-    place = one_axis(axis, len(array.shape))
     source, target = at_least_one_axis(array), at_least_one_axis(result)
     order = [*(p for p in range(len(source.shape)) if p != place), place]
     source, target = transposed(source, order), transposed(target, order)
