@@ -21,7 +21,7 @@ _COMMANDS = [
     for line in block.splitlines()
 ]
 _WITHOUT_GPU = [words for words in _COMMANDS if words[1] == "compile"]
-_WITH_GPU = [words for words in _COMMANDS if words[1] != "compile"]
+_WITH_GPU = [words for words in _COMMANDS if words[1] in ("run", "time")]
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +49,16 @@ def test_a_command_for_a_gpu_is_understood_and_says_that_there_is_none(
     monkeypatch.setattr("tilewright_release.tuning.command.device_of", refuse)
     assert main(words) == NoDriverError.exit_code
     assert "no CUDA driver" in capsys.readouterr().err
+
+
+def test_a_program_is_run_with_its_arguments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (words,) = (words for words in _COMMANDS if words[1] == "program")
+    (tmp_path / words[2]).write_text("import sys; print(sys.argv, __name__)")
+    assert main(words) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out == [f"{words[2:]} __main__", "tune: 0 launches are tuned from now on"]
 
 
 def test_its_points_and_settings_exist() -> None:

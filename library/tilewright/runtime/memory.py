@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from math import prod
+from numbers import Integral
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 Index = int | slice
 
+_MOST_BYTES = 2**63 - 1
 _DLPACK_CUDA = 2
 _DLPACK_CUDA_MANAGED = 13
 
@@ -208,19 +210,38 @@ def empty(
     shape: int | Sequence[int], dtype: DType, *, device: int = 0, stream: Stream | None = None
 ) -> DeviceArray:
     """Return a new, uninitialised row-major array, ordered on `stream` (default: legacy)."""
+    extents = extents_of(shape)
+    if not isinstance(dtype, DType):
+        msg = f"dtype is {dtype!r}; it is one of tilewright.language, as tl.float32"
+        raise ArgumentError(msg)
+    check_is_addressable(extents, dtype)
+    if not isinstance(device, Integral) or isinstance(device, bool):
+        msg = f"device is {device!r}; the number of a device is needed"
+        raise ArgumentError(msg)
+    array = DeviceArray(prod(extents) * dtype.size_bytes, CODES[dtype], device, stream)
+    return _with_geometry(array, extents, row_major(extents))
+
+
+def extents_of(shape: object) -> tuple[int, ...]:
+    """Return a shape given as an int or a sequence of them; raises ArgumentError for the rest."""
+    given: Any = shape if isinstance(shape, Iterable) else (shape,)
     try:
-        extents = tuple(map(index, shape if isinstance(shape, Iterable) else (shape,)))
+        extents = tuple(map(index, given))
     except TypeError as error:
         msg = f"shape is {shape!r}; it is an int or a sequence of them"
         raise ArgumentError(msg) from error
     if any(extent < 0 for extent in extents):
-        msg = f"an array cannot have the shape {extents}"
+        msg = f"an array cannot have the shape {extents}; no extent is negative"
         raise ArgumentError(msg)
-    if not isinstance(dtype, DType):
-        msg = f"dtype is {dtype!r}; it is one of tilewright.language, as tl.float32"
+    return extents
+
+
+def check_is_addressable(shape: tuple[int, ...], dtype: DType) -> None:
+    """Raise ArgumentError for a new array that 63 bits cannot address."""
+    # NumPy does not make larger ones either, even where another extent is 0.
+    if prod(extent or 1 for extent in shape) * dtype.size_bytes > _MOST_BYTES:
+        msg = f"an array of shape {shape} has more bytes than can be addressed"
         raise ArgumentError(msg)
-    array = DeviceArray(prod(extents) * dtype.size_bytes, CODES[dtype], device, stream)
-    return _with_geometry(array, extents, row_major(extents))
 
 
 def allocate(geometry: Geometry, arrays: list[Any]) -> DeviceArray:

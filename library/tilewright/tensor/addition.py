@@ -19,6 +19,7 @@ from tilewright.tensor.arrays import (
     Array,
     are_aligned,
     as_array,
+    as_flag,
     check_same_dtype,
     check_same_side,
     dtype_of,
@@ -51,6 +52,8 @@ def scatter_add(
     nothing.
     """
     array, places, place = indexed(x, index, axis)
+    check = as_flag(check, name="check")
+    deterministic = as_flag(deterministic, name="deterministic")
     source = _source(src, array, places.shape)
     result = output(out, array.shape, array)
     columns, extent = prod(array.shape[place + 1 :]), array.shape[place]
@@ -89,6 +92,8 @@ def index_add(
     """
     array, places = as_array(x, name="x"), indices_of(index)
     check_same_side({"x": array, "index": places})
+    check = as_flag(check, name="check")
+    deterministic = as_flag(deterministic, name="deterministic")
     if not array.shape or len(places.shape) != 1:
         msg = f"index_add takes x with axes and index with one, got {array.shape}, {places.shape}"
         raise ArgumentError(msg)

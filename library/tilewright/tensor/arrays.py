@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from math import prod
 from numbers import Real
-from typing import Any
+from operator import index
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,13 +17,17 @@ from tilewright.errors import ArgumentError
 from tilewright.language.kernel import Kernel
 from tilewright.runtime.geometry import Geometry, row_major
 from tilewright.runtime.launcher import CODES, native
-from tilewright.runtime.memory import DeviceArray, allocate, as_device_array
+from tilewright.runtime.memory import (
+    DeviceArray,
+    allocate,
+    as_device_array,
+    check_is_addressable,
+)
 from tilewright.tensor.strides import Shape, Strides
 
 Array = np.ndarray[Any, np.dtype[Any]] | DeviceArray
 
 GRID_HEIGHT = 65535  # the highest grid that CUDA allows along axes 1 and 2
-_MOST_BYTES = 2**63 - 1
 
 
 def as_array(value: object, *, name: str) -> Array:
@@ -36,8 +40,9 @@ def as_array(value: object, *, name: str) -> Array:
     # In this order: torch computes the latter when it is asked whether it has it.
     if not any(hasattr(value, way) for way in ("__dlpack__", "__cuda_array_interface__")):
         msg = (
-            f"{name} is of {type(value).__name__}; an array is needed: NumPy's, or a device array: "
-            "Tilewright's, or one with __cuda_array_interface__ or DLPack"
+            f"{name} is of {type(value).__name__}; an array is needed: NumPy's, as numpy.asarray "
+            "makes one, or a device array: Tilewright's, or one with __cuda_array_interface__ or "
+            "DLPack"
         )
         raise ArgumentError(msg)
     return as_device_array(value, name=name)
@@ -45,7 +50,11 @@ def as_array(value: object, *, name: str) -> Array:
 
 def _check_is_walkable(array: np.ndarray[Any, np.dtype[Any]], name: str) -> None:
     """Raise ArgumentError unless an address, elements and strides in elements say it all."""
-    from_numpy(array.dtype)
+    try:
+        from_numpy(array.dtype)
+    except ArgumentError as error:
+        msg = f"{name} cannot be taken: {error}; convert it with {name}.astype(...)"
+        raise ArgumentError(msg) from None
     if isinstance(array, np.ma.MaskedArray):
         msg = f"{name} is a masked array, whose mask would not count; pass {name}.filled(...)"
         raise ArgumentError(msg)
@@ -76,6 +85,26 @@ def as_number(value: object, *, name: str) -> float:
             msg = f"{name} is larger than any float"
             raise ArgumentError(msg) from None
     msg = f"{name} is of {type(value).__name__}; a number is needed"
+    raise ArgumentError(msg)
+
+
+def as_integer(value: object, *, name: str) -> int:
+    """Return an integer of Python, NumPy or another library; raises ArgumentError for the rest."""
+    try:
+        return index(cast("Any", value))
+    except TypeError:
+        msg = f"{name} is of {type(value).__name__}; an int is needed"
+        raise ArgumentError(msg) from None
+
+
+def as_flag(value: object, *, name: str) -> bool:
+    """Return a truth value of Python or NumPy; raises ArgumentError for the rest.
+
+    Words and arrays are no truth values: Python takes "False" for true.
+    """
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    msg = f"{name} is of {type(value).__name__}; True or False is needed"
     raise ArgumentError(msg)
 
 
@@ -154,7 +183,7 @@ def output(
     """Return `out` after checking it, or a new array on the side of `like`.
 
     Its dtype is that of `like`, or `dtype`. Raises ArgumentError, which calls it `name`, when the
-    shape, dtype or side of `out` is another.
+    shape, dtype or side of `out` is another, or it cannot be written.
     """
     expected = dtype or dtype_of(like)
     if out is not None:
@@ -168,15 +197,14 @@ def output(
             msg = f"{name} has dtype {dtype_of(array)}, the result has {dtype}"
             raise ArgumentError(msg)
         check_same_side({name: array, "input": like})
+        _check_is_writable(array, name)
         return array
-    if prod(shape) * expected.size_bytes > _MOST_BYTES:
-        msg = f"a result of shape {shape} has more bytes than can be addressed"
-        raise ArgumentError(msg)
     return new_array(shape, expected, like)
 
 
 def new_array(shape: Shape, dtype: DType, like: Array, *, zeroed: bool = False) -> Array:
     """Return a new row-major array on the side of `like`, for launches that have it."""
+    check_is_addressable(shape, dtype)
     if not isinstance(like, DeviceArray):
         return np.zeros(shape, to_numpy(dtype)) if zeroed else np.empty(shape, to_numpy(dtype))
     strides, device = row_major(shape), like.device
@@ -185,6 +213,31 @@ def new_array(shape: Shape, dtype: DType, like: Array, *, zeroed: bool = False) 
     if zeroed:
         native.fill(array, 0)
     return array
+
+
+def _check_is_writable(array: Array, name: str) -> None:
+    """Raise ArgumentError unless every element has a place of its own that may be written."""
+    is_read_only = (
+        array.is_read_only if isinstance(array, DeviceArray) else not array.flags.writeable
+    )
+    if is_read_only:
+        msg = f"{name} is read-only; pass an array that may be written, such as a copy"
+        raise ArgumentError(msg)
+    check_has_own_places(array.shape, strides_of(array), name)
+
+
+def check_has_own_places(shape: Shape, strides: Strides, name: str) -> None:
+    """Raise ArgumentError for a broadcast array: elements at one address would be written in turn.
+
+    Which of them came last would differ from run to run.
+    """
+    walks = zip(shape, strides, strict=True)
+    if 0 not in shape and any(extent > 1 and not stride for extent, stride in walks):
+        msg = (
+            f"{name} of shape {shape} has strides {strides}, so several of its elements lie at one "
+            "address; pass an array that is not broadcast"
+        )
+        raise ArgumentError(msg)
 
 
 def is_fast(kernel: Kernel, pointers: tuple[Array, ...], integers: tuple[int, ...]) -> bool:

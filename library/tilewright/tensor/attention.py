@@ -12,11 +12,12 @@ from typing import Any
 from tilewright.abi.dtypes import bfloat16, float16, float32
 from tilewright.errors import ArgumentError
 from tilewright.lazy_dataclass import dataclass
-from tilewright.tensor.arrays import GRID_HEIGHT, Array, as_number, stand_in
+from tilewright.tensor.arrays import GRID_HEIGHT, Array, as_flag, as_number, stand_in
 from tilewright.tensor.attention_launches import BIAS, LSE, OUT, Attention, Heads, K, Q, V, launches
 from tilewright.tensor.configurations import ATTENTION_16, ATTENTION_32
 from tilewright.tensor.geometry import (
     Geometry,
+    check_given,
     check_one_dtype,
     operands,
     result_geometry,
@@ -53,12 +54,12 @@ def attention(
     of exponentials, -inf where no key is seen. `input_precision` is what becomes of f32 operands,
     "tf32x3" or "tf32", see `tl.dot`. See `reference.attention`.
     """
-    if input_precision != "tf32x3":
+    if type(input_precision) is not str or input_precision != "tf32x3":
         check_choice("input_precision", input_precision, PRECISIONS)
     factor = None if scale is None else as_number(scale, name="scale")
     arrays, geometries = operands(q=q, k=k, v=v, bias=bias, out=out, lse=lse)
     is_positive = factor is None or factor > 0
-    plan = _plan(geometries, bool(causal), is_positive, input_precision)
+    plan = _plan(geometries, as_flag(causal, name="causal"), is_positive, input_precision)
     result = result_of(arrays, OUT, plan.result)
     if lse is None and plan.launches:  # never written, but of the dtype that every launch has
         arrays[LSE] = stand_in(result, float32)
@@ -88,6 +89,7 @@ def _plan(
     out: Geometry | None
     lse: Geometry | None
     q, k, v, bias, out, lse = geometries
+    check_given(q=q, k=k, v=v)
     arrays = {"q": q, "k": k, "v": v} | ({} if bias is None else {"bias": bias})
     check_one_dtype(arrays)
     if q.dtype not in (float32, float16, bfloat16):

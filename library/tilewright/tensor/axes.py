@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +12,14 @@ from tilewright.abi.numpy_types import to_numpy
 from tilewright.errors import ArgumentError
 from tilewright.runtime.launcher import CODES
 from tilewright.runtime.memory import DeviceArray
-from tilewright.tensor.arrays import Array, address_of, dtype_of, new_array, strides_of
+from tilewright.tensor.arrays import (
+    Array,
+    address_of,
+    as_integer,
+    dtype_of,
+    new_array,
+    strides_of,
+)
 from tilewright.tensor.strides import Shape, Strides
 
 Axes = int | Sequence[int] | None
@@ -21,14 +27,13 @@ Axes = int | Sequence[int] | None
 
 def one_axis(axis: object, rank: int, *, name: str = "axis") -> int:
     """Return an axis counted from the first; an array without axes has axis 0 (and -1)."""
-    try:
-        number = index(cast("Any", axis))
-    except TypeError:
-        msg = f"{name} is of {type(axis).__name__}; an int is needed"
-        raise ArgumentError(msg) from None
+    number = as_integer(axis, name=name)
     extent = max(rank, 1)
     if not -extent <= number < extent:
-        msg = f"{name} is {number}, of an array with {rank} axes"
+        msg = (
+            f"{name} is {number}, of an array with {rank} axes; it lies between {-extent} and "
+            f"{extent - 1}"
+        )
         raise ArgumentError(msg)
     return number % extent
 

@@ -14,6 +14,7 @@ from tilewright.tensor.configurations import convolution_configuration
 from tilewright.tensor.geometry import (
     Arrays,
     Geometry,
+    check_given,
     check_one_dtype,
     new_array,
     operands,
@@ -53,7 +54,7 @@ def convolution(
     last if `x` is. `input_precision` is what becomes of f32 operands, "ieee" or "tf32". See
     `reference.convolution`.
     """
-    if input_precision != "ieee":
+    if type(input_precision) is not str or input_precision != "ieee":
         check_choice("input_precision", input_precision, PRECISIONS)
     steps = _pair("stride", stride, lowest=1)
     pads = _pair("padding", padding, lowest=0)
@@ -84,6 +85,7 @@ def _plan(
     out: Geometry | None,
 ) -> tuple[PlannedLaunch | None, Geometry]:
     """Check a convolution; return its launch, unless the result is empty, and its result."""
+    check_given(x=x, w=w)
     check_one_dtype({"x": x, "w": w} | ({} if bias is None else {"bias": bias}))
     if x.dtype not in (float32, float16, bfloat16):
         msg = f"x has dtype {x.dtype}; convolution takes f32, f16 and bf16"

@@ -23,7 +23,13 @@ from tilewright.tensor.configurations import (
     Configuration,
     elementwise_configuration,
 )
-from tilewright.tensor.geometry import Geometry, check_one_dtype, operands, result_geometry
+from tilewright.tensor.geometry import (
+    Geometry,
+    check_given,
+    check_one_dtype,
+    operands,
+    result_geometry,
+)
 from tilewright.tensor.launches import (
     Piece,
     Plan,
@@ -76,6 +82,7 @@ def _unary(kernel: Kernel, x: object, out: object | None) -> Array:
 
 @planned
 def _plan_gelu_backward(x: Geometry, dy: Geometry, out: Geometry | None) -> Plan:
+    check_given(x=x, dy=dy)
     check_computed_in_f32(x)
     check_one_dtype({"x": x, "dy": dy})
     if dy.shape != x.shape:
@@ -87,6 +94,7 @@ def _plan_gelu_backward(x: Geometry, dy: Geometry, out: Geometry | None) -> Plan
 
 @planned
 def _plan_binary(kernel: Kernel, x: Geometry, y: Geometry, out: Geometry | None) -> Plan:
+    check_given(x=x, y=y)
     check_one_dtype({"x": x, "y": y})
     check_has_arithmetic(x)
     result = result_geometry(out, broadcast_shape(x.shape, y.shape), x.dtype, x)
@@ -95,6 +103,7 @@ def _plan_binary(kernel: Kernel, x: Geometry, y: Geometry, out: Geometry | None)
 
 @planned
 def _plan_unary(kernel: Kernel, x: Geometry, out: Geometry | None) -> Plan:
+    check_given(x=x)
     check_computed_in_f32(x)
     result = result_geometry(out, x.shape, x.dtype, x)
     is_narrow_gelu = kernel is kernels.gelu and x.dtype.bits == 16

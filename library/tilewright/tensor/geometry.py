@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,21 @@ from tilewright.abi.signature import DIVISOR
 from tilewright.errors import ArgumentError
 from tilewright.runtime.geometry import Geometry, row_major
 from tilewright.runtime.launcher import CODES, native
-from tilewright.runtime.memory import DeviceArray, allocate
-from tilewright.tensor.arrays import Array, address_of, as_array, dtype_of, strides_of
+from tilewright.runtime.memory import DeviceArray, allocate, check_is_addressable
+from tilewright.tensor.arrays import (
+    Array,
+    address_of,
+    as_array,
+    check_has_own_places,
+    dtype_of,
+    strides_of,
+)
 from tilewright.tensor.strides import Shape
 
 __all__ = [
     "Arrays",
     "Geometry",
+    "check_given",
     "check_one_dtype",
     "check_one_side",
     "geometry_of",
@@ -37,8 +44,6 @@ __all__ = [
 
 Arrays = list[Array | None]
 """The operands of a call in the order that its plan numbers them; None is absent."""
-
-_MOST_BYTES = 2**63 - 1
 
 
 def geometry_of(array: Array) -> Geometry:
@@ -64,6 +69,13 @@ found by these two alone: a call that repeats its geometries runs little Python.
 """
 
 
+def check_given(**arrays: Geometry | None) -> None:
+    """Raise ArgumentError for an operand that is None, as it stands for one that is left out."""
+    for name, array in arrays.items():
+        if array is None:
+            as_array(None, name=name)
+
+
 def check_one_dtype(arrays: dict[str, Geometry]) -> None:
     """Raise ArgumentError unless all arrays have one dtype and lie on one side."""
     if len({array.code for array in arrays.values()}) > 1:
@@ -87,12 +99,11 @@ def result_geometry(
 ) -> Geometry:
     """Return the geometry of a result: that of `out` after checking it, or of a new array.
 
-    Raises ArgumentError, which calls it `name`, when the shape, dtype or side of `out` is another.
+    Raises ArgumentError, which calls it `name`, when the shape, dtype or side of `out` is another,
+    or when several of its elements lie at one address.
     """
     if out is None:
-        if prod(shape) * dtype.size_bytes > _MOST_BYTES:
-            msg = f"a result of shape {shape} has more bytes than can be addressed"
-            raise ArgumentError(msg)
+        check_is_addressable(shape, dtype)
         return Geometry(shape, row_major(shape), CODES[dtype], is_aligned=True, device=like.device)
     if out.shape != shape:
         msg = f"{name} has shape {out.shape}, the result has {shape}"
@@ -101,6 +112,7 @@ def result_geometry(
         msg = f"{name} has dtype {out.dtype}, the result has {dtype}"
         raise ArgumentError(msg)
     check_one_side({name: out, "input": like})
+    check_has_own_places(out.shape, out.strides, name)
     return out
 
 

@@ -22,6 +22,7 @@ from tilewright.tensor.arrays import (
     GRID_HEIGHT,
     Array,
     as_array,
+    as_flag,
     check_same_side,
     dtype_of,
     new_array,
@@ -45,6 +46,7 @@ def gather(
     dtype. Raises IndexRangeError for an index that names no element, unless `check` is False.
     """
     array, places, place = indexed(x, index, axis)
+    check = as_flag(check, name="check")
     result = output(out, places.shape, array)
     if not prod(places.shape):
         return result
@@ -65,6 +67,7 @@ def take(
     """
     array, places = as_array(x, name="x"), indices_of(index)
     check_same_side({"x": array, "index": places})
+    check = as_flag(check, name="check")
     if not array.shape:
         msg = "x has no axes; an axis to take from is needed"
         raise ArgumentError(msg)

@@ -28,6 +28,7 @@ from tilewright.tensor.arrays import Array, as_number
 from tilewright.tensor.block_launches import PlannedStep
 from tilewright.tensor.geometry import (
     Geometry,
+    check_given,
     check_one_dtype,
     check_one_side,
     operands,
@@ -104,10 +105,13 @@ def matmul(
     multiples of 16 bytes, or lie along no axis that the hardware reads, are copied first, which
     takes memory of their size.
     """
-    if input_precision != "ieee":
+    if type(input_precision) is not str or input_precision != "ieee":
         check_choice("input_precision", input_precision, PRECISIONS)
     if activation is not None:
         check_choice("activation", activation, ACTIVATIONS)
+    if out_dtype is not None and not isinstance(out_dtype, DType):
+        msg = f"out_dtype is {out_dtype!r}; it is one of tilewright.language, as tl.float32"
+        raise ArgumentError(msg)
     scale = alpha if type(alpha) is float else as_number(alpha, name="alpha")
     arrays, geometries = operands(a=a, b=b, out=out, bias=bias, gate=gate, residual=residual)
     plan = _plan(geometries, activation, input_precision, out_dtype, scale != 1.0)
@@ -145,6 +149,7 @@ def _plan(
     gate: Geometry | None
     residual: Geometry | None
     left, right, out, bias, gate, residual = geometries
+    check_given(a=left, b=right)
     check_one_dtype({"a": left, "b": right})
     result_dtype = _result_dtype(left.dtype, out_dtype)
     batch, sizes = _sizes(left.shape, right.shape)

@@ -7,7 +7,7 @@ shared memory; what is contiguous nowhere is copied element by element.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from math import prod
 from typing import Literal
@@ -21,6 +21,7 @@ from tilewright.tensor.arrays import (
     GRID_HEIGHT,
     Array,
     as_array,
+    as_integer,
     dtype_of,
     new_array,
     strides_of,
@@ -30,6 +31,7 @@ from tilewright.tensor.configurations import COPY_TALL, COPY_WIDE, TRANSPOSE
 from tilewright.tensor.geometry import (
     Arrays,
     Geometry,
+    check_given,
     geometry_of,
     operands,
     result_geometry,
@@ -66,12 +68,15 @@ def contiguous(x: object, *, out: object | None = None) -> Array:
 
 def permute(x: object, axes: Sequence[int], *, out: object | None = None) -> Array:
     """Return a row-major copy of `x` whose axis i is axis `axes[i]` of `x`."""
-    return _permuted(tuple(axes), x, out)
+    if not isinstance(axes, Iterable):
+        msg = f"axes is of {type(axes).__name__}; a sequence of the axes of x is needed"
+        raise ArgumentError(msg)
+    return _permuted(tuple(as_integer(axis, name="axes") for axis in axes), x, out)
 
 
 def transpose(x: object, axes: Sequence[int] | None = None, *, out: object | None = None) -> Array:
     """Return a row-major copy with the axes in the order `axes`, by default reversed."""
-    return _permuted("reversed" if axes is None else tuple(axes), x, out)
+    return _permuted("reversed", x, out) if axes is None else permute(x, axes, out=out)
 
 
 def is_row_major(array: Array) -> bool:
@@ -135,6 +140,7 @@ class _Copied:
 def _plan_copied(
     axes: tuple[int, ...] | Literal["reversed"] | None, x: Geometry, out: Geometry | None
 ) -> _Copied:
+    check_given(x=x)
     rank = len(x.shape)
     order = tuple(range(rank))
     if axes == "reversed":

@@ -7,7 +7,6 @@ of the last axis of many rows go to the kernels of `tensor.rows`, which hold who
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Literal
 
@@ -20,13 +19,15 @@ from tilewright.abi.dtypes import (
     int64,
     uint64,
 )
-from tilewright.abi.signature import DIVISOR
-from tilewright.errors import ArgumentError
+from tilewright.abi.signature import DIVISOR, INT31_MAX
+from tilewright.errors import ArgumentError, ArgumentValueError
 from tilewright.kernels import reduction as kernels
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor import rows as row_operations
 from tilewright.tensor.arrays import (
     Array,
+    as_flag,
+    as_integer,
     check_has_arithmetic,
     dtype_of,
     fits_fast,
@@ -38,6 +39,7 @@ from tilewright.tensor.configurations import MOST_PARTS, reduce_configuration
 from tilewright.tensor.geometry import (
     Arrays,
     Geometry,
+    check_given,
     geometry_of,
     operands,
     result_geometry,
@@ -139,7 +141,8 @@ def var(
     `correction` is torch's and the array API's word for NumPy's `ddof`; the default 1 is torch's.
     Differences are taken before they are squared, so that a large mean costs no digits.
     """
-    return _reduce("var", x, axis, correction=correction, keepdim=keepdim, out=out)
+    number = _correction(correction)
+    return _reduce("var", x, axis, correction=number, keepdim=keepdim, out=out)
 
 
 def std(
@@ -151,7 +154,16 @@ def std(
     out: object | None = None,
 ) -> Array:
     """Return the root of `var`, rounded once."""
-    return _reduce("std", x, axis, correction=correction, keepdim=keepdim, out=out)
+    number = _correction(correction)
+    return _reduce("std", x, axis, correction=number, keepdim=keepdim, out=out)
+
+
+def _correction(value: object) -> int:
+    number = as_integer(value, name="correction")
+    if abs(number) > INT31_MAX:
+        msg = f"correction is {number}; it lies between {-INT31_MAX} and {INT31_MAX}"
+        raise ArgumentValueError(msg)
+    return number
 
 
 def _reduce(
@@ -164,21 +176,22 @@ def _reduce(
     out: object | None,
 ) -> Array:
     arrays, geometries = operands(x=x, out=out)
-    along = axis if axis is None or type(axis) is int else _hashable(axis)
-    call = _plan_call(name, along, bool(keepdim), correction, *geometries)
-    result = result_of(arrays, 1, call.result)
     array = arrays[0]
-    assert array is not None
+    if axis is not None and type(axis) is not int:
+        axis = several_axes(axis, 0 if array is None else len(array.shape))
+    is_kept = as_flag(keepdim, name="keepdim")
+    call = _plan_call(name, axis, is_kept, correction, *geometries)
+    result = result_of(arrays, 1, call.result)
+    assert array is not None  # else there was no plan
     if not call.count:
         return result
     if out is not None and overlaps(result, array):
-        copy_elements(_reduce(name, array, axis, correction=correction, keepdim=keepdim, out=None),
-                      result)  # fmt: skip
-        return result
-    if call.plan.otherwise is None:
+        dense = _reduce(name, array, axis, correction=correction, keepdim=keepdim, out=None)
+        copy_elements(dense, result)
+    elif call.plan.otherwise is None:
         _run(call.plan, arrays)
     else:
-        _reduce_into(name, array, viewed_without(result, call), call.axes, correction)
+        _reduce_into(name, array, _without_kept(result, call), call.axes, correction)
     return result
 
 
@@ -218,10 +231,6 @@ class _Walk:
     is_inner: bool
 
 
-def _hashable(axis: Axes) -> Axes:
-    return tuple(axis) if isinstance(axis, Sequence) else axis
-
-
 def _run(plan: _Plan, arrays: Arrays) -> None:
     arrays += [new_operand(workspace, arrays) for workspace in plan.workspaces]
     for launch in plan.launches:
@@ -241,11 +250,9 @@ def _reduce_into(
         order = [place for place in range(len(array.shape)) if place not in axes] + list(axes)
         dense = contiguous(transposed(array, order))
         places = tuple(range(len(order) - len(axes), len(order)))
+        again = _plan(name, places, correction, geometry_of(dense), geometry_of(result))
         target = result
-        if (
-            _plan(name, places, correction, geometry_of(dense), geometry_of(result)).otherwise
-            == "copied"
-        ):
+        if again.otherwise == "copied":  # it is the result that does not collapse
             target = new_array(result.shape, dtype_of(result), result)
         _reduce_into(name, dense, target, places, correction)
         if target is not result:
@@ -281,13 +288,14 @@ def _plan_call(
     name: str, axis: Axes, keepdim: bool, correction: int, x: Geometry, out: Geometry | None
 ) -> _Call:
     """Check a call, and plan it if the result has elements."""
+    check_given(x=x)
     check_has_arithmetic(x)
     if name in ("var", "std") and not x.dtype.is_float:
         msg = f"{name} takes floating-point numbers, got {x.dtype}; convert them first"
         raise ArgumentError(msg)
     axes = several_axes(axis, len(x.shape))
     if name in _OF_ELEMENTS and any(x.shape[each] == 0 for each in axes):
-        msg = f"{name} over an empty axis: x has shape {x.shape}"
+        msg = f"{name} over an empty axis: x has shape {x.shape}; there is none of no elements"
         raise ArgumentError(msg)
     shape = tuple(
         1 if place in axes else extent
@@ -317,7 +325,7 @@ def _result_dtype(name: str, dtype: DType) -> DType:
     return uint64 if dtype.kind == "uint" else int64
 
 
-def viewed_without(result: Array, call: _Call) -> Array:
+def _without_kept(result: Array, call: _Call) -> Array:
     """Return the result without the axes of extent 1 that were reduced."""
     return viewed(result, call.kept.shape, call.kept.strides)
 

@@ -13,7 +13,7 @@ from tilewright.errors import ArgumentError
 from tilewright.kernels import norm_backward as norm_kernels
 from tilewright.kernels import softmax_backward as softmax_kernels
 from tilewright.lazy_dataclass import dataclass
-from tilewright.tensor.arrays import Array, as_number, fits_fast
+from tilewright.tensor.arrays import Array, as_flag, as_number, fits_fast
 from tilewright.tensor.configurations import (
     NORM_BACKWARD,
     NORM_BACKWARD_WALKED,
@@ -27,6 +27,7 @@ from tilewright.tensor.configurations import (
 from tilewright.tensor.geometry import (
     Arrays,
     Geometry,
+    check_given,
     check_one_dtype,
     new_array,
     operands,
@@ -122,7 +123,7 @@ def _norm(
     has_bias: bool = False,
 ) -> tuple[Array, Array | None, Array | None]:
     arrays, geometries = operands(x=x, weight=weight, dy=dy, out=out)
-    plan = _plan_norm(kind, bool(has_bias), *geometries)
+    plan = _plan_norm(kind, as_flag(has_bias, name="has_bias"), *geometries)
     dx = result_of(arrays, _DX, plan.dx)
     made: Arrays = [None if each is None else new_array(each, arrays) for each in plan.made]
     arrays += made
@@ -233,6 +234,7 @@ def _plan_norm(
 
 
 def _check_rows_with_gradient(array: Geometry, dy: Geometry, *, name: str) -> None:
+    check_given(**{name: array, "dy": dy})
     check_rows(array, name=name)
     check_one_dtype({name: array, "dy": dy})
     if dy.shape != array.shape:

@@ -31,7 +31,13 @@ from tilewright.tensor.configurations import (
     Configuration,
     rows_configuration,
 )
-from tilewright.tensor.geometry import Geometry, check_one_dtype, operands, result_geometry
+from tilewright.tensor.geometry import (
+    Geometry,
+    check_given,
+    check_one_dtype,
+    operands,
+    result_geometry,
+)
 from tilewright.tensor.launches import (
     Piece,
     Plan,
@@ -113,6 +119,7 @@ def max(x: object, *, out: object | None = None) -> Array:  # the operation's na
 
 def check_rows(x: Geometry, *, name: str = "x") -> None:
     """Raise ArgumentError unless an array has floats along a last axis."""
+    check_given(**{name: x})
     check_is_float(x)
     if not x.shape:
         msg = f"{name} has no axes; an operation along the last axis needs at least one"
@@ -177,6 +184,7 @@ def plan_sum(x: Geometry, out: Geometry | None) -> Plan:
 @planned
 def plan_max(x: Geometry, out: Geometry | None) -> Plan:
     """Plan the maximum of each row; raises ArgumentError for empty rows."""
+    check_given(x=x)
     if x.shape and x.shape[-1] == 0:
         msg = f"maximum over an empty axis: x has shape {x.shape}"
         raise ArgumentError(msg)

@@ -21,6 +21,7 @@ from tilewright.tensor.configurations import (
 from tilewright.tensor.geometry import (
     Arrays,
     Geometry,
+    check_given,
     geometry_of,
     new_array,
     operands,
@@ -121,6 +122,7 @@ class _Rows:
 
 @planned
 def _plan_call(operation: str, place: int, x: Geometry, out: Geometry | None) -> _Call:
+    check_given(x=x)
     check_has_arithmetic(x)
     dtype = x.dtype
     wide = dtype if dtype.is_float else uint64 if dtype.kind == "uint" else int64
