@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from helpers.mutations import find
-
 from tilewright_compiler.ir.core import Module, Operation
 from tilewright_compiler.ir.parser import parse_module
 from tilewright_compiler.ir.verifier import verify
@@ -13,9 +12,10 @@ from tilewright_compiler.schedule.role_registers import check_accumulators
 from tilewright_compiler.schedule.unsuited import Unsuited
 
 # 64 x 256 sums are 128 registers of each of 128 threads, which may have 240.
-_DOT = "%{name} = dot %a, %b, %{start} {{precision = \"ieee\"}} : tile<64x256xf32>"
+_DOT = '%{name} = dot %a, %b, %{start} {{precision = "ieee"}} : tile<64x256xf32>'
+_FOR = "%{0} = for %zero, %n, %step, %{1} : tile<64x256xf32> (%j{0}: i64, %c{0}: tile<64x256xf32>)"
 _LOOP = """
-    %{name} = for %zero, %n, %step, %{start} : tile<64x256xf32> (%j{name}: i64, %c{name}: tile<64x256xf32>) {{
+    {head} {{
       {dots}
       yield %{last}
     }}"""
@@ -27,7 +27,7 @@ def loop(name: str, start: str, dots: int) -> str:
     for number in range(dots):
         lines.append(_DOT.format(name=f"d{name}{number}", start=last))
         last = f"d{name}{number}"
-    return _LOOP.format(name=name, start=start, dots="\n      ".join(lines), last=last)
+    return _LOOP.format(head=_FOR.format(name, start), dots="\n      ".join(lines), last=last)
 
 
 def module_of(inner: str, last: str) -> tuple[Module, list[Operation]]:
@@ -42,7 +42,7 @@ kernel @loops(%n: i64) {{
   %a = splat %h : tile<64x16xbf16>
   %b = splat %h : tile<16x256xbf16>
   %start = splat %f : tile<64x256xf32>
-  %outer = for %zero, %n, %step, %start : tile<64x256xf32> (%i: i64, %sum: tile<64x256xf32>) {{{inner}
+  {_FOR.format("sum", "start")} {{{inner}
     yield %{last}
   }}
   return
@@ -53,25 +53,25 @@ kernel @loops(%n: i64) {{
 
 
 def test_loops_in_a_row_do_not_meet() -> None:
-    module, dots = module_of(loop("x", "sum", 1) + loop("y", "x", 1), "y")
+    module, dots = module_of(loop("x", "csum", 1) + loop("y", "x", 1), "y")
     assert len(dots) == 2
     check_accumulators(module, dict.fromkeys(dots, 1))
 
 
 def test_products_of_one_loop_meet() -> None:
-    module, dots = module_of(loop("x", "sum", 2), "x")
+    module, dots = module_of(loop("x", "csum", 2), "x")
     with pytest.raises(Unsuited, match="take 256 registers of each thread, of 240"):
         check_accumulators(module, dict.fromkeys(dots, 1))
 
 
 def test_a_product_meets_those_of_a_loop_beside_it() -> None:
-    outside = "\n    " + _DOT.format(name="own", start="sum")
+    outside = "\n    " + _DOT.format(name="own", start="csum")
     module, dots = module_of(outside + loop("x", "own", 1), "x")
     with pytest.raises(Unsuited, match="take 256 registers"):
         check_accumulators(module, dict.fromkeys(dots, 1))
 
 
 def test_what_a_product_needs_besides_is_counted_once() -> None:
-    module, dots = module_of(loop("x", "sum", 1) + loop("y", "x", 1), "y")
+    module, dots = module_of(loop("x", "csum", 1) + loop("y", "x", 1), "y")
     with pytest.raises(Unsuited, match="take 256 registers"):
         check_accumulators(module, dict.fromkeys(dots, 2))
