@@ -55,11 +55,11 @@ def _backward(dtype: str, shape: list[int], *, causal: bool) -> Row:
     y = torch.empty_like(q)
     lse = torch.empty(q.shape[:-1], device="cuda")
     arrays = [tilewright.as_device_array(x) for x in (q, k, v, y, lse, dy)]
-    outs = dict(zip(("dq", "dk", "dv"), map(tilewright.as_device_array, results), strict=True))
+    dq, dk, dv = map(tilewright.as_device_array, results)
     tilewright.attention(*arrays[:3], causal=causal, out=arrays[3], lse=arrays[4])
 
     def ours() -> Any:
-        return tilewright.attention_backward(*arrays, causal=causal, **outs)
+        return tilewright.attention_backward(*arrays, causal=causal, dq=dq, dk=dk, dv=dv)
 
     leaves = [x.detach().requires_grad_() for x in (q, k, v)]
 
@@ -107,7 +107,8 @@ def _exact(
         result = functional.scaled_dot_product_attention(
             *wide, is_causal=causal, enable_gqa=q.shape[1] != shared
         )
-    return torch.autograd.grad(result, wide, _sample(dy, shared).double())
+    gradients: Gradients = torch.autograd.grad(result, wide, _sample(dy, shared).double())
+    return gradients
 
 
 def _sample(x: torch.Tensor, shared: int) -> torch.Tensor:

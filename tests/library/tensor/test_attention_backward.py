@@ -33,11 +33,12 @@ def gradients(
     """Return what is written to new results, or to `outs`, poisoned."""
     outs = outs or [poisoned(x.shape, x.dtype) for x in arrays[:3]]
     if side == "host":
-        attention_backward(*arrays, **options, **dict(zip(_NAMES, outs, strict=True)))
+        options |= dict(zip(_NAMES, outs, strict=True))
+        attention_backward(*arrays, **options)
         return outs
     results = [to_device(out) for out in outs]
-    named = dict(zip(_NAMES, results, strict=True))
-    attention_backward(*map(to_device, arrays), **options, **named)
+    options |= dict(zip(_NAMES, results, strict=True))
+    attention_backward(*map(to_device, arrays), **options)
     return [np.asarray(result.numpy()) for result in results]
 
 
@@ -68,12 +69,12 @@ def test_any_shape(shape: Any, dtype: str, causal: bool, side: str) -> None:
 def test_after_attention(side: str) -> None:
     """What attention writes is what its gradients take, at a scale of its own."""
     q, k, v, _, _, dy = operands_of((2, 4, 2, 50, 60, 64), "f16")
-    given = [to_device(x) if side == "gpu" else x for x in (q, k, v, dy)]
     lse = poisoned(q.shape[:-1], DTYPES["f32"])
-    sums = to_device(lse) if side == "gpu" else lse
-    y = attention(*given[:3], causal=True, scale=-0.3, lse=sums)
-    found = attention_backward(*given[:3], y, sums, given[3], causal=True, scale=-0.3)
-    results: list[Any] = [x.numpy() if side == "gpu" else x for x in found]
+    if side == "gpu":
+        q, k, v, dy, lse = map(to_device, (q, k, v, dy, lse))
+    y = attention(q, k, v, causal=True, scale=-0.3, lse=lse)
+    found: Any = attention_backward(q, k, v, y, lse, dy, causal=True, scale=-0.3)
+    results = [x.numpy() if side == "gpu" else x for x in found]
     exact = operands_of((2, 4, 2, 50, 60, 64), "f16", causal=True, scale=-0.3)
     close(results, exact_gradients(*exact, causal=True, scale=-0.3), "f16")
 
