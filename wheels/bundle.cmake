@@ -9,7 +9,7 @@ if(SKBUILD_STATE STREQUAL "editable")
 elseif(EXISTS ${BUNDLE}/manifest.json)
     message(STATUS "tilewright: bundle found, installing it as tilewright/_prebuilt")
     install(DIRECTORY ${BUNDLE}/ DESTINATION tilewright/_prebuilt
-        FILES_MATCHING PATTERN "manifest.json" PATTERN "*.pack")
+        FILES_MATCHING PATTERN "manifest.json" PATTERN "tuned.json" PATTERN "*.pack")
 else()
     message(STATUS "tilewright: no bundle, kernels will be compiled just in time")
 endif()

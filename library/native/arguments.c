@@ -281,30 +281,49 @@ static int foreign_stream(Call *call, int index, CUstream stream)
 }
 
 // The launch goes to a library's current stream or waits for it. Torch's comes first.
-static int stream_source(Call *call, int index, const ExchangeApi *api, int is_torch)
+static int stream_source(Call *call, int index, const StreamSource *source)
 {
     for (int i = 0; i < call->source_count; i++) {
-        if (call->sources[i] == api) {
+        if (call->sources[i].api == source->api) {
             return 0;
         }
     }
     if (call->source_count == MAX_STREAM_SOURCES) {
         return bad_argument(call, index, "is of a %dth library in one launch", MAX_STREAM_SOURCES + 1);
     }
-    int place = is_torch ? 0 : call->source_count;
+    int place = source->is_torch ? 0 : call->source_count;
     memmove(&call->sources[place + 1], &call->sources[place],
             (size_t)(call->source_count - place) * sizeof call->sources[0]);
-    call->sources[place] = api;
+    call->sources[place] = *source;
     call->source_count++;
     return 0;
+}
+
+// The table that one of another library's arrays is read by, and who tells its stream. Torch does so by another way
+// where the table is not its own; without a table `api` is NULL.
+static void exchange_of(const TypeEntry *entry, const ExchangeApi **api, StreamSource *source)
+{
+    *api = entry->api;
+    source->is_torch = entry->kind == KIND_TORCH;
+    source->api = source->is_torch && entry->code == 0 ? NULL : entry->api;
+}
+
+int tw_exchange_of(PyObject *value, const ExchangeApi **api, StreamSource *source)
+{
+    const TypeEntry *entry = type_entry(value);
+    if (entry != NULL) {
+        exchange_of(entry, api, source);
+    }
+    return entry == NULL ? -1 : 0;
 }
 
 enum { NOT_READ = 1 };
 
 static int classify_by_exchange(Call *call, int index, PyObject *value, const TypeEntry *entry)
 {
-    const ExchangeApi *api = entry->api;
-    int is_torch = entry->kind == KIND_TORCH;
+    const ExchangeApi *api;
+    StreamSource source;
+    exchange_of(entry, &api, &source);
     DLTensor tensor;
     if (api->read(value, &tensor) != 0) {
         PyErr_Clear();
@@ -315,8 +334,7 @@ static int classify_by_exchange(Call *call, int index, PyObject *value, const Ty
         return NOT_READ;
     }
     pointer_slot(call, index, (CUdeviceptr)(uintptr_t)tensor.data + tensor.byte_offset, code);
-    const ExchangeApi *source = is_torch && entry->code == 0 ? NULL : api;
-    return stream_source(call, index, source, is_torch) < 0 ? -1 : on_device(call, index, tensor.device.id);
+    return stream_source(call, index, &source) < 0 ? -1 : on_device(call, index, tensor.device.id);
 }
 
 static int classify_torch(Call *call, int index, PyObject *value)
@@ -362,7 +380,8 @@ static int classify_torch(Call *call, int index, PyObject *value)
         return -1;
     }
     pointer_slot(call, index, address, (int)code);
-    return stream_source(call, index, NULL, 1) < 0 ? -1 : on_device(call, index, (int)device);
+    static const StreamSource torch = {.api = NULL, .is_torch = 1};
+    return stream_source(call, index, &torch) < 0 ? -1 : on_device(call, index, (int)device);
 }
 
 static int device_of_address(Call *call, int index, CUdeviceptr address)
@@ -549,11 +568,13 @@ int tw_classify(Call *call, int index, PyObject *value)
         pointer_slot(call, index, buffer->address, buffer->code);
         slot->buffer = buffer;
         slot->read_only = (unsigned char)buffer->storage->is_read_only;
+        const Storage *storage = buffer->storage;
         // Waiting for the legacy stream is only needed by a launch elsewhere: settled when that is known.
-        if (foreign_stream(call, index, buffer->storage->stream) < 0) {
+        if ((storage->has_source ? stream_source(call, index, &storage->source)
+                                 : foreign_stream(call, index, storage->stream)) < 0) {
             return -1;
         }
-        return on_device(call, index, buffer->storage->device);
+        return on_device(call, index, storage->device);
     }
     case KIND_TORCH:
         return classify_torch(call, index, value);
@@ -613,11 +634,11 @@ int tw_classify_constexpr(Call *call, int index, PyObject *value)
     return 0;
 }
 
-static int current_stream(const ExchangeApi *api, int device, CUstream *stream)
+int tw_current_stream(const StreamSource *source, int device, CUstream *stream)
 {
-    if (api != NULL) {
+    if (source->api != NULL) {
         void *handle = NULL;
-        if (api->current_stream(DL_CUDA, device, &handle) != 0) {
+        if (source->api->current_stream(DL_CUDA, device, &handle) != 0) {
             if (!PyErr_Occurred()) {
                 PyErr_SetString(tw_argument_error, "the library of an argument did not tell its current stream");
             }
@@ -639,7 +660,7 @@ int tw_finish_arguments(Call *call)
 {
     for (int i = 0; i < call->source_count; i++) {
         CUstream current = NULL;
-        if (current_stream(call->sources[i], call->device, &current) < 0) {
+        if (tw_current_stream(&call->sources[i], call->device, &current) < 0) {
             return -1;
         }
         if (i == 0 && !call->has_stream) {

@@ -3,35 +3,7 @@
 // What `kernel[grid]` gives is a built-in function over a `Launch`, which is a dispatcher and a grid: the
 // interpreter calls those with the arguments where they lie, where a type with a call slot would be handed a tuple
 // and a dict made for it. The last one over a grid of plain ints is kept, since most launches ask for it again.
-//
-// A launch is looked up by what its binary depends on: device, dtype of every argument, values of the
-// constexprs, launch options, and the one bit that says whether the fast specialization is allowed. That bit
-// restates abi/signature.py's `specialize`; on every miss Python computes the signature with that function
-// and refuses to go on if the two disagree.
-#include "launcher.h"
-
-enum { MAX_ENTRIES = 4096, DEFAULT_NUM_WARPS = 4, DEFAULT_NUM_STAGES = 3, FAST_DIVISOR = 16 };
-
-typedef struct {
-    uint64_t hash;
-    int device, num_warps, num_stages, is_fast;
-    Plan *plan;
-    unsigned char codes[MAX_PARAMETERS];
-    PyObject *constexprs[];  // one per parameter, NULL for run-time ones
-} Entry;
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *name, *names, *defaults, *missing, *resolve, *interpret;
-    int count;
-    unsigned char is_constexpr[MAX_PARAMETERS], divisible[MAX_PARAMETERS], unit[MAX_PARAMETERS];
-    PyObject *known_names[MAX_PARAMETERS];  // borrowed from `names`
-    Entry **table;
-    Entry *latest;  // of the last launch, in the table; NULL where none is
-    int capacity, used;
-    uint64_t misses;
-    PyObject *latest_grid, *latest_function;  // what the last grid of plain ints gave, or NULL
-} Dispatcher;
+#include "dispatch.h"
 
 typedef struct {
     PyObject_HEAD
@@ -47,201 +19,10 @@ typedef struct {
     PyObject *names;  // tuple of the keywords, whose values follow the positional ones, or NULL
 } Given;
 
-typedef struct {
-    int num_warps, num_stages;
-    PyObject *values[MAX_PARAMETERS];  // borrowed
-} Bound;
-
 static PyTypeObject *dispatcher_type = NULL, *launch_type = NULL;
 static PyObject *name_num_warps, *name_num_stages, *name_stream;
 
-// ---- the cache
-
-static void clear_entries(Dispatcher *self)
-{
-    Entry **table = self->table;
-    int capacity = self->capacity;
-    self->table = NULL;
-    self->latest = NULL;
-    self->capacity = self->used = 0;
-    for (int i = 0; i < capacity; i++) {
-        if (table[i] != NULL) {
-            for (int p = 0; p < self->count; p++) {
-                Py_XDECREF(table[i]->constexprs[p]);
-            }
-            Py_DECREF((PyObject *)table[i]->plan);
-            PyMem_Free(table[i]);
-        }
-    }
-    PyMem_Free(table);
-}
-
-// Equal values of different types are different constexprs (1, 1.0, True), and so are the two zeros. No Python
-// code runs here: it could launch this kernel and move the table under our feet.
-static int same_constexpr(PyObject *a, PyObject *b)
-{
-    if (a == b) {
-        return 1;
-    }
-    if (Py_TYPE(a) != Py_TYPE(b)) {
-        return 0;
-    }
-    if (PyFloat_CheckExact(a)) {
-        double x = PyFloat_AsDouble(a), y = PyFloat_AsDouble(b);
-        return memcmp(&x, &y, sizeof x) == 0;
-    }
-    if (PyLong_CheckExact(a)) {
-        return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
-    }
-    return PyUnicode_CheckExact(a) && PyUnicode_Compare(a, b) == 0;
-}
-
-static int is_hashed_by_value(PyObject *value)
-{
-    return PyLong_CheckExact(value) || PyUnicode_CheckExact(value) || PyFloat_CheckExact(value);
-}
-
-static uint64_t mix(uint64_t hash, uint64_t word)
-{
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-    return hash ^ hash >> 32;
-}
-
-static uint64_t hash_call(const Dispatcher *self, const Call *call, const Bound *bound, int is_fast)
-{
-    uint64_t hash = mix((uint64_t)is_fast, (uint64_t)call->device << 32 | (uint64_t)bound->num_warps << 8 |
-                                               (uint64_t)bound->num_stages);
-    for (int i = 0; i < self->count; i++) {
-        PyObject *value = call->slots[i].value;
-        if (!self->is_constexpr[i]) {
-            hash = mix(hash, call->slots[i].code | (uint64_t)call->slots[i].kind << 8);
-        } else {
-            hash = mix(hash, is_hashed_by_value(value) ? (uint64_t)PyObject_Hash(value) : (uint64_t)(uintptr_t)value);
-        }
-    }
-    return hash;
-}
-
-static int matches(const Dispatcher *self, const Entry *entry, const Call *call, const Bound *bound, int is_fast)
-{
-    if (entry->is_fast != is_fast || entry->device != call->device || entry->num_warps != bound->num_warps ||
-        entry->num_stages != bound->num_stages) {
-        return 0;
-    }
-    for (int i = 0; i < self->count; i++) {
-        if (!self->is_constexpr[i]) {
-            if (entry->codes[i] != (call->slots[i].code | call->slots[i].kind << 6)) {
-                return 0;
-            }
-            continue;
-        }
-        if (!same_constexpr(entry->constexprs[i], call->slots[i].value)) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-// A new reference, or NULL when there is none.
-static Plan *find(Dispatcher *self, const Call *call, const Bound *bound, int is_fast, uint64_t hash)
-{
-    for (int probe = 0; probe < self->capacity; probe++) {
-        Entry *entry = self->table[(hash + (uint64_t)probe) & (uint64_t)(self->capacity - 1)];
-        if (entry == NULL) {
-            return NULL;
-        }
-        if (entry->hash == hash && matches(self, entry, call, bound, is_fast)) {
-            self->latest = entry;
-            return (Plan *)Py_NewRef((PyObject *)entry->plan);
-        }
-    }
-    return NULL;
-}
-
-static int grow(Dispatcher *self)
-{
-    int capacity = self->capacity == 0 ? 8 : self->capacity * 2;
-    Entry **table = PyMem_Calloc((size_t)capacity, sizeof *table);
-    if (table == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (int i = 0; i < self->capacity; i++) {
-        if (self->table[i] != NULL) {
-            uint64_t place = self->table[i]->hash;
-            while (table[place & (uint64_t)(capacity - 1)] != NULL) {
-                place++;
-            }
-            table[place & (uint64_t)(capacity - 1)] = self->table[i];
-        }
-    }
-    PyMem_Free(self->table);
-    self->table = table;
-    self->capacity = capacity;
-    return 0;
-}
-
-static int insert(Dispatcher *self, const Call *call, const Bound *bound, int is_fast, uint64_t hash, Plan *plan)
-{
-    if (self->used >= MAX_ENTRIES) {
-        clear_entries(self);  // a kernel called with ever new constexprs must not grow without bound
-    }
-    if (self->used * 2 >= self->capacity && grow(self) < 0) {
-        return -1;
-    }
-    Entry *entry = PyMem_Calloc(1, sizeof *entry + (size_t)self->count * sizeof(PyObject *));
-    if (entry == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    entry->hash = hash;
-    entry->device = call->device;
-    entry->num_warps = bound->num_warps;
-    entry->num_stages = bound->num_stages;
-    entry->is_fast = is_fast;
-    entry->plan = (Plan *)Py_NewRef((PyObject *)plan);
-    for (int i = 0; i < self->count; i++) {
-        if (self->is_constexpr[i]) {
-            entry->constexprs[i] = Py_NewRef(call->slots[i].value);
-        } else {
-            entry->codes[i] = (unsigned char)(call->slots[i].code | call->slots[i].kind << 6);
-        }
-    }
-    uint64_t place = hash;
-    while (self->table[place & (uint64_t)(self->capacity - 1)] != NULL) {
-        place++;
-    }
-    self->table[place & (uint64_t)(self->capacity - 1)] = entry;
-    self->used++;
-    return 0;
-}
-
 // ---- one launch
-
-static int allows_fast(const Dispatcher *self, const Call *call)
-{
-    for (int i = 0; i < self->count; i++) {
-        const Slot *slot = &call->slots[i];
-        if (slot->kind == SLOT_POINTER) {
-            if (slot->bits % FAST_DIVISOR != 0) {
-                return 0;
-            }
-        } else if (slot->kind == SLOT_SCALAR && slot->code != CODE_I1 && slot->code < CODE_F16) {
-            if (!slot->is_exact) {
-                return 0;
-            }
-            if (self->unit[i]) {
-                if (slot->integer != 1) {
-                    return 0;
-                }
-            } else if (slot->integer < -INT32_MAX || slot->integer > INT32_MAX ||
-                       (self->divisible[i] && slot->integer % FAST_DIVISOR != 0)) {
-                return 0;
-            }
-        }
-    }
-    return 1;
-}
 
 static int parse_option(const Dispatcher *self, PyObject *name, PyObject *value, int *option)
 {
@@ -359,52 +140,7 @@ static int parse_grid(const Launch *launch, const Bound *bound, uint64_t grid[3]
     return status;
 }
 
-static PyObject *describe(const Dispatcher *self, const Call *call)
-{
-    PyObject *facts = PyTuple_New(self->count);
-    for (int i = 0; facts != NULL && i < self->count; i++) {
-        const Slot *slot = &call->slots[i];
-        PyObject *fact = slot->kind == SLOT_POINTER
-                             ? Py_BuildValue("(iiK)", slot->kind, slot->code, (unsigned long long)slot->bits)
-                             : Py_BuildValue("(iiO)", slot->kind, slot->code, slot->value);
-        if (fact == NULL || PyTuple_SetItem(facts, i, fact) < 0) {
-            Py_CLEAR(facts);
-        }
-    }
-    return facts;
-}
-
-static Plan *resolve_miss(Dispatcher *self, Call *call, const Bound *bound, int is_fast, uint64_t hash)
-{
-    self->misses++;
-    PyObject *facts = describe(self, call);
-    PyObject *answer =
-        facts == NULL ? NULL
-                      : PyObject_CallFunction(self->resolve, "iOiiii", call->device, facts, bound->num_warps,
-                                              bound->num_stages, is_fast, tw_is_capturing(call->stream));
-    Py_XDECREF(facts);
-    if (answer == NULL) {
-        return NULL;
-    }
-    if (!PyObject_TypeCheck(answer, tw_plan_type) || tw_plan_device((Plan *)answer) != call->device) {
-        PyErr_SetString(PyExc_RuntimeError, "resolve() gave no plan for this device");
-        Py_DECREF(answer);
-        return NULL;
-    }
-    // Python ran in between, maybe a launch of the same kernel: do not enter it twice.
-    Plan *known = find(self, call, bound, is_fast, hash);
-    if (known != NULL) {
-        Py_DECREF((PyObject *)known);
-        return (Plan *)answer;
-    }
-    if (insert(self, call, bound, is_fast, hash, (Plan *)answer) < 0) {
-        Py_DECREF(answer);
-        return NULL;
-    }
-    return (Plan *)answer;
-}
-
-static int interpret(const Dispatcher *self, const Bound *bound, const uint64_t grid[3])
+int tw_interpret(const Dispatcher *self, const Bound *bound, const uint64_t grid[3])
 {
     PyObject *values = values_by_name(self, bound);
     if (values == NULL) {
@@ -418,7 +154,7 @@ static int interpret(const Dispatcher *self, const Bound *bound, const uint64_t 
     return answer == NULL ? -1 : 0;
 }
 
-static int launch_on_device(Dispatcher *self, Call *call, const Bound *bound, const uint64_t grid[3])
+int tw_find_device(Call *call)
 {
     if (call->device < 0) {
         call->device = 0;
@@ -427,26 +163,37 @@ static int launch_on_device(Dispatcher *self, Call *call, const Bound *bound, co
     if (!call->has_stream && tw_recorded_stream(call->device, &call->stream, &owner)) {
         call->has_stream = 1;
     }
-    if (tw_device(call->device) == NULL || tw_finish_arguments(call) < 0) {
+    return tw_device(call->device) == NULL ? -1 : tw_finish_arguments(call);
+}
+
+static int launch_on_device(Dispatcher *self, Call *call, const Bound *bound, const uint64_t grid[3])
+{
+    if (tw_find_device(call) < 0) {
         return -1;
     }
-    int is_fast = allows_fast(self, call);
-    Plan *plan;
-    if (self->latest != NULL && matches(self, self->latest, call, bound, is_fast)) {
-        plan = (Plan *)Py_NewRef((PyObject *)self->latest->plan);
-    } else {
-        uint64_t hash = hash_call(self, call, bound, is_fast);
-        plan = find(self, call, bound, is_fast, hash);
-        if (plan == NULL) {
-            plan = resolve_miss(self, call, bound, is_fast, hash);
-        }
-        if (plan == NULL) {
-            return -1;
-        }
+    int is_fast = 1;
+    for (int i = 0; is_fast && i < self->count; i++) {
+        is_fast = tw_slot_allows_fast(self, &call->slots[i], i);
+    }
+    Plan *plan = tw_plan_for(self, call, bound, is_fast);
+    if (plan == NULL) {
+        return -1;
     }
     int status = tw_plan_launch(plan, call, grid);
     Py_DECREF((PyObject *)plan);
     return status;
+}
+
+int tw_check_sides(const Dispatcher *self, const Call *call)
+{
+    if (call->host_from < 0 || call->device < 0) {
+        return 0;
+    }
+    PyErr_Format(tw_argument_error, "%U: argument %R is on the host and %R is on device %d; give device arrays "
+                 "only (GPU) or NumPy arrays only (interpreter)", self->name,
+                 PyTuple_GetItem(self->names, call->host_from), PyTuple_GetItem(self->names, call->device_from),
+                 call->device);
+    return -1;
 }
 
 static int run(const Launch *launch, const Given *given, Call *call)
@@ -463,11 +210,7 @@ static int run(const Launch *launch, const Given *given, Call *call)
             return -1;
         }
     }
-    if (call->host_from >= 0 && call->device >= 0) {
-        PyErr_Format(tw_argument_error, "%U: argument %R is on the host and %R is on device %d; give device arrays "
-                     "only (GPU) or NumPy arrays only (interpreter)", self->name,
-                     PyTuple_GetItem(self->names, call->host_from), PyTuple_GetItem(self->names, call->device_from),
-                     call->device);
+    if (tw_check_sides(self, call) < 0) {
         return -1;
     }
     if (parse_grid(launch, &bound, grid) < 0) {
@@ -476,28 +219,38 @@ static int run(const Launch *launch, const Given *given, Call *call)
     if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) {
         return 0;
     }
-    return call->host_from >= 0 ? interpret(self, &bound, grid) : launch_on_device(self, call, &bound, grid);
+    return call->host_from >= 0 ? tw_interpret(self, &bound, grid) : launch_on_device(self, call, &bound, grid);
+}
+
+// Field by field: clearing the whole of it costs more than a launch.
+void tw_begin_call(Call *call, const Dispatcher *self)
+{
+    call->count = self->count;
+    call->device = call->host_from = -1;
+    call->device_from = 0;
+    call->has_stream = 0;
+    call->stream = NULL;
+    call->foreign_count = call->held_count = call->source_count = call->has_dlpack = 0;
+    call->names = self->names;
+    call->kernel = self->name;
+}
+
+void tw_end_call(Call *call)
+{
+    for (int i = 0; i < call->held_count; i++) {
+        Py_DECREF(call->held[i]);
+    }
 }
 
 // launch(*arguments, **keywords) of a `Launch`
 static PyObject *launch(PyObject *object, PyObject *const *arguments, Py_ssize_t count, PyObject *names)
 {
     const Launch *self = (Launch *)object;
-    const Dispatcher *dispatcher = self->dispatcher;
     Given given = {.positional = arguments, .count = count, .names = names};
     Call call;
-    call.count = dispatcher->count;
-    call.device = call.host_from = -1;
-    call.device_from = 0;
-    call.has_stream = 0;
-    call.stream = NULL;
-    call.foreign_count = call.held_count = call.source_count = call.has_dlpack = 0;
-    call.names = dispatcher->names;
-    call.kernel = dispatcher->name;
+    tw_begin_call(&call, self->dispatcher);
     int status = run(self, &given, &call);
-    for (int i = 0; i < call.held_count; i++) {
-        Py_DECREF(call.held[i]);
-    }
+    tw_end_call(&call);
     if (status < 0) {
         return NULL;
     }
@@ -595,7 +348,7 @@ static int dispatcher_traverse(PyObject *object, visitproc visit, void *arg)
 static int dispatcher_clear(PyObject *object)
 {
     Dispatcher *self = (Dispatcher *)object;
-    clear_entries(self);
+    tw_forget_plans(self);
     Py_CLEAR(self->latest_grid);
     Py_CLEAR(self->latest_function);
     Py_CLEAR(self->resolve);
@@ -675,7 +428,7 @@ static PyObject *dispatcher_call(PyObject *object, PyObject *arguments, PyObject
 
 static PyObject *dispatcher_forget(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    clear_entries((Dispatcher *)object);
+    tw_forget_plans((Dispatcher *)object);
     Py_RETURN_NONE;
 }
 
@@ -691,6 +444,8 @@ static PyObject *get_misses(PyObject *self, void *Py_UNUSED(closure))
 
 static PyMethodDef dispatcher_methods[] = {
     {"over", dispatcher_over, METH_O, "Return what launches over a grid, as a call of the dispatcher does."},
+    {"prepare", tw_prepare, METH_VARARGS,
+     "prepare(grid, values, sources, num_warps, num_stages): what launches with values known before."},
     {"forget", dispatcher_forget, METH_NOARGS, "Drop every bound plan; the next launches resolve again."},
     {NULL, NULL, 0, NULL},
 };
@@ -760,6 +515,9 @@ int tw_dispatch_ready(PyObject *module)
 {
     launch_type = (PyTypeObject *)PyType_FromSpec(&launch_spec);
     if (launch_type == NULL) {
+        return -1;
+    }
+    if (tw_prepared_ready() < 0) {
         return -1;
     }
     name_num_warps = PyUnicode_InternFromString("num_warps");

@@ -47,7 +47,7 @@ int tw_dlpack_code(const DLTensor *tensor)
     }
 }
 
-static PyObject *extents(const int64_t *values, int count)
+PyObject *tw_extents(const int64_t *values, int count)
 {
     PyObject *tuple = PyTuple_New(count);
     for (int i = 0; tuple != NULL && i < count; i++) {
@@ -71,8 +71,8 @@ PyObject *tw_dlpack_read(PyObject *Py_UNUSED(module), PyObject *capsule)
         return PyErr_Format(tw_argument_error, "DLPack elements of code %d, %d bits and %d lanes are not taken by kernels",
                             tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes);
     }
-    PyObject *shape = extents(tensor->shape, tensor->ndim);
-    PyObject *strides = tensor->strides == NULL ? Py_NewRef(Py_None) : extents(tensor->strides, tensor->ndim);
+    PyObject *shape = tw_extents(tensor->shape, tensor->ndim);
+    PyObject *strides = tensor->strides == NULL ? Py_NewRef(Py_None) : tw_extents(tensor->strides, tensor->ndim);
     if (shape == NULL || strides == NULL) {
         Py_XDECREF(shape);
         Py_XDECREF(strides);

@@ -38,6 +38,7 @@ enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_MANAGED = 13 };
 enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6, DL_E4M3FN = 10, DL_E5M2 = 12 };
 
 int tw_dlpack_code(const DLTensor *tensor);             // our dtype code, or -1
+PyObject *tw_extents(const int64_t *values, int count);  // a tuple of ints
 const ExchangeApi *tw_exchange_api(PyObject *type);  // NULL where a type has none that we can read; never an error
 
 #endif

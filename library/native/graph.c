@@ -350,7 +350,9 @@ int tw_record(PyObject *value, int is_written)
     if (!PyObject_TypeCheck(value, tw_buffer_type)) {
         return 0;
     }
-    if (add_foreign(recording, ((Buffer *)value)->storage->stream) < 0) {
+    // Another library's array says nothing of when a graph runs: that library's stream is the one to run it in.
+    const Storage *storage = ((Buffer *)value)->storage;
+    if (!storage->has_source && add_foreign(recording, storage->stream) < 0) {
         return -1;
     }
     return is_written ? PyList_Append(recording->written, value) : 0;
@@ -367,13 +369,14 @@ int tw_refuse_in_capture(CUstream stream, const char *what)
     return -1;
 }
 
-// Memory of arrays outlives a capture, so it is allocated beside a recorded stream and not by a node of the graph.
+// Memory of arrays outlives a capture, so it is allocated beside a captured stream and not by a node of the graph.
 static CUresult allocate(DeviceState *device, CUdeviceptr *address, size_t size, CUstream stream)
 {
     if (!device->pools_supported) {
         return cu.MemAlloc(address, size);
     }
-    if (tw_is_recorded(stream)) {
+    int is_recorded = tw_is_recorded(stream), is_captured = !is_recorded && tw_is_capturing(stream);
+    if (is_recorded || is_captured) {
         CUresult result = device->side_stream != NULL
                               ? CUDA_SUCCESS
                               : cu.StreamCreateWithPriority(&device->side_stream, STREAM_NON_BLOCKING, 0);
@@ -382,7 +385,9 @@ static CUresult allocate(DeviceState *device, CUdeviceptr *address, size_t size,
         }
         stream = device->side_stream;
     }
-    return cu.MemAllocAsync(address, size, stream);
+    CUresult result = cu.MemAllocAsync(address, size, stream);
+    // Another program's graph cannot be told to wait for the side stream, as ours is.
+    return result == CUDA_SUCCESS && is_captured ? cu.StreamSynchronize(stream) : result;
 }
 
 // A thread that captures, whoever's capture it is, may only touch memory after saying that it knows what it does.

@@ -20,7 +20,13 @@ static PyMethodDef functions[] = {
     {"pool_trim", tw_pool_trim, METH_VARARGS, "pool_trim(device, keep_bytes=0) -> bytes given back"},
     {"pool_set_limit", tw_pool_set_limit, METH_VARARGS, "pool_set_limit(device, bytes)"},
     {"borrow", tw_borrow, METH_VARARGS,
-     "borrow(type, address, size_bytes, code, device, stream, owner, read_only) -> Buffer"},
+     "borrow(type, address, size_bytes, code, device, stream, owner, read_only, is_torch) -> Buffer"},
+    {"borrow_array", (PyCFunction)(void (*)(void))tw_borrow_array, METH_FASTCALL, "borrow_array(type, value) -> Buffer | None"},
+    {"operands", (PyCFunction)(void (*)(void))tw_operands, METH_FASTCALL | METH_KEYWORDS,
+     "operands(type, convert, **values) -> (arrays, geometries)"},
+    {"allocate", (PyCFunction)(void (*)(void))tw_allocate, METH_FASTCALL, "allocate(type, geometry, arrays) -> Buffer"},
+    {"launch_stream", tw_launch_stream, METH_VARARGS, "launch_stream(arrays, device) -> handle"},
+    {"set_geometry_type", tw_set_geometry_type, METH_O, "set_geometry_type(type of a named tuple)"},
     {"device_of", tw_device_of, METH_VARARGS, "device_of(address) -> ordinal"},
     {"dlpack_read", tw_dlpack_read, METH_O, "dlpack_read(capsule) -> (address, shape, strides, code, device)"},
     {"dlpack_export", tw_dlpack_export, METH_VARARGS, "dlpack_export(buffer, shape, strides) -> capsule"},
@@ -41,8 +47,9 @@ static PyMethodDef functions[] = {
 
 static int execute(PyObject *module)
 {
-    if (tw_import_errors() < 0 || tw_arguments_ready() < 0 || tw_buffer_ready(module) < 0 ||
-        tw_event_ready(module) < 0 || tw_graph_ready(module) < 0 || tw_plan_ready(module) < 0 || tw_dispatch_ready(module) < 0) {
+    if (tw_import_errors() < 0 || tw_arguments_ready() < 0 || tw_operands_ready() < 0 || tw_buffer_ready(module) < 0 ||
+        tw_event_ready(module) < 0 || tw_graph_ready(module) < 0 || tw_plan_ready(module) < 0 ||
+        tw_dispatch_ready(module) < 0) {
         return -1;
     }
     return 0;

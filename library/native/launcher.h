@@ -15,6 +15,7 @@ enum {
     MAX_FOREIGN_STREAMS = 16,
     MAX_STREAM_SOURCES = 8,
     MAX_PACKED_BYTES = 4096,
+    FAST_DIVISOR = 16,
 };
 
 // Positions in tilewright.abi.dtypes.ALL; `code_names` in arguments.c lists them.
@@ -74,6 +75,13 @@ CUresult tw_allocate_beside(DeviceState *device, CUdeviceptr *address, size_t si
 CUresult tw_free_beside(const DeviceState *device, CUdeviceptr address, CUstream stream);
 
 // ---- buffer.c
+// The library that tells on which stream the work on its arrays goes, at every launch anew: by DLPack's C exchange API,
+// or, without a table, torch.
+typedef struct {
+    const struct ExchangeApi *api;
+    int is_torch;
+} StreamSource;
+
 typedef struct {
     Py_ssize_t references;
     uint64_t version;
@@ -81,6 +89,8 @@ typedef struct {
     size_t capacity;
     int device;
     int freed, is_borrowed, is_read_only;
+    int has_source;
+    StreamSource source;  // of borrowed memory, then in place of `stream`
     CUstream stream;
     PyObject *owner;  // of the stream, or of borrowed memory
 } Storage;
@@ -91,9 +101,29 @@ typedef struct {
     CUdeviceptr address;
     size_t size_bytes;
     unsigned char code;
+    PyObject *shape, *strides;  // tuples; strides count elements
+    PyObject *geometry;         // both and what else plans depend on, made when it is asked for
 } Buffer;
 
+// Memory that `owner` keeps alive, to be seen as a buffer; `source` is NULL where the stream is known.
+typedef struct {
+    PyTypeObject *type;
+    CUdeviceptr address;
+    size_t size_bytes;
+    int code, device, is_read_only;
+    CUstream stream;
+    const StreamSource *source;
+    PyObject *owner;
+} Borrowed;
+
 extern PyTypeObject *tw_buffer_type;
+Buffer *tw_new_borrowed(const Borrowed *borrowed);
+int tw_check_buffer_type(PyObject *type);
+int tw_stream_of(const Storage *storage, CUstream *stream);  // asks the source, where there is one
+PyObject *tw_geometry(Buffer *buffer);                      // a new reference
+PyObject *tw_set_geometry_type(PyObject *module, PyObject *type);
+PyObject *tw_allocate(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *tw_launch_stream(PyObject *module, PyObject *arguments);
 int tw_buffer_ready(PyObject *module);
 int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream stream, CUdeviceptr *address,
                      size_t *capacity);
@@ -134,10 +164,8 @@ typedef struct {
     int has_dlpack;  // an argument whose memory is asked for when the stream is known
     int foreign_count;
     CUstream foreign[MAX_FOREIGN_STREAMS];
-    // Libraries whose current stream the launch goes to (the first) or waits for; NULL is a torch without
-    // DLPack's exchange API.
     int source_count;
-    const struct ExchangeApi *sources[MAX_STREAM_SOURCES];
+    StreamSource sources[MAX_STREAM_SOURCES];  // the launch goes to the first's stream and waits for the others'
     int held_count;
     PyObject *held[MAX_PARAMETERS];  // owned: DLPack capsules, plain constexprs; dropped after the launch
     PyObject *names;                 // borrowed tuple
@@ -149,11 +177,18 @@ int tw_arguments_ready(void);
 int tw_classify(Call *call, int index, PyObject *value);
 int tw_classify_constexpr(Call *call, int index, PyObject *value);
 int tw_finish_arguments(Call *call);  // the exporters' current streams, DLPack borrowing
+int tw_current_stream(const StreamSource *source, int device, CUstream *stream);
+int tw_exchange_of(PyObject *value, const struct ExchangeApi **api, StreamSource *source);  // -1 with an error
 int tw_parse_stream(PyObject *object, CUstream *stream);
 PyObject *tw_set_classifier(PyObject *module, PyObject *arguments);
 PyObject *tw_scalar_bits(PyObject *module, PyObject *arguments);
 
 PyObject *tw_device_of(PyObject *module, PyObject *arguments);
+
+// ---- operands.c
+int tw_operands_ready(void);
+PyObject *tw_borrow_array(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *tw_operands(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names);
 
 // ---- dlpack.c
 PyObject *tw_dlpack_read(PyObject *module, PyObject *capsule);

@@ -84,11 +84,11 @@ static size_t trim(const DeviceState *device, int index, size_t keep_bytes)
     size_t released = 0;
     for (int i = 0; i < BIN_COUNT; i++) {
         for (Bin *bin = bins[i]; bin != NULL; bin = bin->next) {
-            // A block of the stream that is being recorded would be freed by a node of the graph.
-            if (tw_is_recorded(bin->stream)) {
+            // A block of a stream that is being captured would be freed by a node of the graph.
+            if (bin->device != index || bin->blocks == NULL || tw_is_capturing(bin->stream)) {
                 continue;
             }
-            while (bin->device == index && bin->blocks != NULL && statistics[index].cached_bytes > keep_bytes) {
+            while (bin->blocks != NULL && statistics[index].cached_bytes > keep_bytes) {
                 Block *block = bin->blocks;
                 bin->blocks = block->next;
                 (void)driver_free(device, index, block->address, bin->stream);
@@ -149,7 +149,7 @@ static int allocate_anew(DeviceState *device, int index, size_t size, size_t cap
     CUresult result = driver_allocate(device, index, address, capacity, stream);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && statistics[index].cached_bytes > 0) {
         trim(device, index, 0);
-        if (!tw_is_recorded(stream)) {
+        if (!tw_is_capturing(stream)) {
             Py_BEGIN_ALLOW_THREADS
             (void)cu.StreamSynchronize(stream);  // what was freed on the stream becomes usable now
             Py_END_ALLOW_THREADS
@@ -204,7 +204,7 @@ void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream s
         PyErr_Clear();
         return;
     }
-    if (s->cached_bytes + capacity <= device->cache_limit || tw_is_recorded(stream)) {
+    if (s->cached_bytes + capacity <= device->cache_limit || tw_is_capturing(stream)) {
         Bin *bin = find_bin(index, stream, capacity, 1);
         Block *block = bin == NULL ? NULL : PyMem_Malloc(sizeof *block);
         if (block != NULL) {

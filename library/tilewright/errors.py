@@ -10,6 +10,7 @@
     │   └── ScheduleError        scheduled IR that is wrong on a device: a race, a missing barrier
     ├── UnsupportedTargetError   no toolchain of ours knows the target, or it lacks a feature
     ├── ToolchainError           the compiler's tools are missing or of the wrong version
+    ├── InstallationError        the wheel's extension is missing or damaged (also an ImportError)
     ├── FormatError              a manifest, pack or data file cannot be read
     │   └── CorruptBlobError     bytes differ from the recorded sha256
     ├── DriverError              a CUDA driver call failed; carries the driver's code
@@ -46,6 +47,7 @@ __all__ = [
     "DriverError",
     "FormatError",
     "IndexRangeError",
+    "InstallationError",
     "InternalCompilerError",
     "InterpreterError",
     "KernelNameError",
@@ -152,6 +154,12 @@ class ToolchainError(TilewrightError):
     """The compiler's tools are missing or of a version that was not pinned."""
 
     exit_code = 5
+
+
+class InstallationError(TilewrightError, ImportError):
+    """A part of the installed library is missing, damaged or for another Python or processor."""
+
+    exit_code = 6
 
 
 class FormatError(TilewrightError):

@@ -30,7 +30,10 @@ def _switch(name: str, text: str) -> bool:
 
 def _switch_or_digit(name: str, text: str) -> bool:
     """Take 1 and 0 too, which those who debugged Triton's kernels have in their fingers."""
-    return _switch(name, {"1": "on", "0": "off"}.get(text, text))
+    if text not in ("on", "off", "1", "0"):
+        msg = f"{name}={text!r} is not allowed; set it to on, off, 1 or 0"
+        raise SettingsError(msg)
+    return text in ("on", "1")
 
 
 def _traces(name: str, text: str) -> frozenset[str]:
@@ -38,7 +41,8 @@ def _traces(name: str, text: str) -> frozenset[str]:
         return frozenset()
     wanted = frozenset(part.strip() for part in text.split(","))
     if not wanted <= set(TRACES):
-        msg = f"{name}={text!r} is not allowed; set it to off or a comma-separated list of {TRACES}"
+        some = " or ".join(TRACES)
+        msg = f"{name}={text!r} is not allowed; set it to off, {some}, or both with a comma"
         raise SettingsError(msg)
     return wanted
 
@@ -209,6 +213,8 @@ def _cache_candidates(chosen: Path | None, environment: Mapping[str, str]) -> tu
         bases.append(Path(environment["XDG_CACHE_HOME"]))
     elif environment.get("HOME", "").startswith("/"):
         bases.append(Path(environment["HOME"]) / ".cache")
-    # Not tempfile.gettempdir, which tries the folder by writing to it.
-    temporary = Path(environment.get("TMPDIR") or "/tmp")
-    return (*(base / "tilewright" for base in bases), temporary / f"tilewright-{os.getuid()}")
+    # Not tempfile.gettempdir, which tries the folder by writing to it. A relative one is passed
+    # over too: no code is loaded from where a process happens to stand.
+    temporary = environment.get("TMPDIR", "")
+    own = Path(temporary if temporary.startswith("/") else "/tmp") / f"tilewright-{os.getuid()}"
+    return (*(base / "tilewright" for base in bases), own)

@@ -22,6 +22,7 @@ from tilewright_release.samples import Sample, all_samples, launched_by
 from tilewright_release.signatures import DeclaredEntry, read_signatures
 from tilewright_release.targets import TargetTable, read_targets
 from tilewright_release.tolerances import Tolerances, read_tolerances
+from tilewright_release.tuning.tables import read_tuned, undeclared_choices
 
 _LIBRARY = "tilewright.kernels."
 
@@ -43,6 +44,7 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:  # noqa: ARG0
         *undefined_families(declared, checkout),
         *unmatched_tolerances(read_tolerances(checkout.tolerances), declared),
         *unmatched_launches(declared, all_samples(checkout.root)),
+        *undeclared_choices(read_tuned(checkout.tuned), declared),
         *differing_pins(checkout),
     ]
     if problems:

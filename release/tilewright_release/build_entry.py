@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,10 +23,11 @@ from tilewright.language.kernel import Kernel
 from tilewright_compiler.driver import build_key, compile_kernel
 from tilewright_compiler.ir.stages import Cubin
 from tilewright_compiler.pipeline import CompiledKernel
+from tilewright_release.processor_time import processor_seconds
 from tilewright_release.signatures import load_kernel
 from tilewright_release.stage_cache import StageCache, default_cache
 
-_RECORD_SCHEMA = "2"
+_RECORD_SCHEMA = "3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class BuildTask:
 
 @dataclass(frozen=True, slots=True)
 class BuiltEntry:
-    """An entry with all its blobs. `seconds` is what building it takes with empty caches."""
+    """An entry with all its blobs. `seconds`, on processors, is what it takes with empty caches."""
 
     source_key: str
     abi: LaunchAbi
@@ -69,7 +69,7 @@ class BuildReport:
 def build_entry(task: BuildTask) -> BuildReport:
     """Build one entry and keep its record in the cache; called in a worker process."""
     stages = StageCache(task.cache, "stages")
-    start = time.perf_counter()
+    start = processor_seconds()
     try:
         kernel = load_kernel(task.reference, root=task.root)
         _require_same_kernel(task, kernel)
@@ -82,7 +82,7 @@ def build_entry(task: BuildTask) -> BuildReport:
         compiled.abi,
         compiled.ptx,
         tuple(compiled.cubins.values()),
-        _cold_seconds(task, compiled, time.perf_counter() - start),
+        _cold_seconds(task, compiled, max(0.0, processor_seconds() - start)),
     )
     StageCache(task.cache, "entries").put(_record_key(task), _pack_record(entry))
     return BuildReport(task.source_key, entry.seconds, stages.stored)
@@ -154,7 +154,7 @@ def _cold_seconds(task: BuildTask, compiled: CompiledKernel, seconds: float) -> 
 
     Otherwise the time budget would hold for whoever has a warm cache, and for nobody else.
     """
-    costs = StageCache(task.cache, "seconds")
+    costs = StageCache(task.cache, "core-seconds")
     key = hashlib.sha256(f"{task.targets} {compiled.ptx}".encode()).hexdigest()
     known = costs.get(key)
     if known is not None and any(phase.is_cached for phase in compiled.phases):

@@ -40,6 +40,7 @@ from tilewright_release.shards import Shard, share_of
 from tilewright_release.signatures import DeclaredEntry, read_signatures
 from tilewright_release.stage_cache import default_cache, prune
 from tilewright_release.targets import TargetTable, read_targets
+from tilewright_release.tuning.tables import read_tuned, write_bundled
 from tilewright_release.validated import read_validated
 from tilewright_release.workers import build_all
 
@@ -170,6 +171,7 @@ def bundle_kernels(
         version=checkout.version,
         validated=read_validated(checkout.validated),
     )
+    write_bundled(read_tuned(checkout.tuned), output)
     prune(cache, max_bytes=CACHE_BYTES)
     summary = _summary(manifest, output, reports, built, seconds=time.monotonic() - start)
     _refuse("budgets are passed", _passed_size(budgets, summary))

@@ -61,6 +61,11 @@ class Checkout:
         return self.root / "prebuilt" / "validated"
 
     @property
+    def tuned(self) -> Path:
+        """The folder of tuned choices, a folder a kind of device."""
+        return self.root / "prebuilt" / "tuned"
+
+    @property
     def bundle(self) -> Path:
         """Where the bundle is written, and from where CMake installs it."""
         return self.root / "build" / "bundle"

@@ -138,7 +138,7 @@ def _moved(array: Array, spans: Sequence[_Span]) -> DeviceArray:
         size = span.end - address
         size -= size % array.itemsize
         moved = span.device.alias(DeviceArray, address - span.start, size, code)
-    moved.shape, moved.strides = (moved.size_bytes // array.itemsize,), (1,)
+    moved.lay_out((moved.size_bytes // array.itemsize,), (1,))
     return moved
 
 

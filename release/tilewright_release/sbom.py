@@ -128,12 +128,17 @@ def make_sbom(
 
 
 def check_sbom(
-    data: bytes, contents: Mapping[str, bytes], *, names: Iterable[str], needs: Iterable[str]
+    data: bytes,
+    contents: Mapping[str, bytes],
+    *,
+    versions: Mapping[str, str],
+    needs: Iterable[str],
 ) -> str:
     """Hold a document against the wheel it is in and return a sentence about it.
 
-    It must be SPDX 2.3, list every file with its SHA-256, have a package for each of `names` and of
-    the dependencies `needs`, and relate nothing that it does not list. Raises ReleaseError.
+    It must be SPDX 2.3, list every file with its SHA-256, have a package for each of `versions` in
+    that version and for each of the dependencies `needs`, and relate nothing that it does not list.
+    Raises ReleaseError.
     """
     try:
         document = json.loads(data)
@@ -143,7 +148,7 @@ def check_sbom(
             path: next(c["checksumValue"] for c in f["checksums"] if c["algorithm"] == "SHA256")
             for path, f in listed.items()
         }
-        packages = {package["name"] for package in document["packages"]}
+        packages = {p["name"]: p.get("versionInfo") for p in document["packages"]}
         ids = {_DOCUMENT, *(item["SPDXID"] for item in (*document["packages"], *document["files"]))}
         related = {
             relation[side]
@@ -160,10 +165,14 @@ def check_sbom(
     if differing:
         msg = f"the bill of materials has other files or hashes than the wheel: {differing[:5]}"
         raise ReleaseError(msg)
-    missing = sorted({*names, *needs} - packages)
+    missing = sorted({*versions, *needs} - set(packages))
     if missing:
         msg = f"the bill of materials does not name {', '.join(missing)}"
         raise ReleaseError(msg)
+    for name, version in versions.items():
+        if packages[name] != version:
+            msg = f"the bill of materials has {name} {packages[name]}, the wheel has {version}"
+            raise ReleaseError(msg)
     dangling = sorted(related - ids)
     if dangling or ids - related:
         msg = f"the bill of materials relates what it does not list, or not all: {dangling[:5]}"

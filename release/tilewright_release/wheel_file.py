@@ -259,10 +259,14 @@ class WheelFile:
         """The bill of materials lists the wheel as it is, with all components of others."""
         about = BytesParser().parsebytes(self.contents[f"{self.dist_info}/METADATA"])
         needs = [text for text in about.get_all("Requires-Dist", []) if ";" not in text]
+        tools = self.provenance().tools
         return check_sbom(
             self._dist_info_file(f"{SBOMS}/{self.name}.spdx.json", "bill of materials"),
             self.contents,
-            names=[component.name for component in components.components],
+            versions={
+                component.name: tools.get(component.distribution, "none")
+                for component in components.components
+            },
             needs=[required_name(text) for text in needs],
         )
 

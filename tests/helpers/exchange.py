@@ -57,7 +57,10 @@ class Exporter:
     code: int = FLOAT
     bits: int = 32
     byte_offset: int = 0
+    shape: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
     reads: list[int] = field(default_factory=list)
+    extents: list[object] = field(default_factory=list)  # what the last read pointed to
 
 
 _kept: list[object] = []  # a table and what it points to live as long as the process
@@ -82,6 +85,10 @@ def offer(
         out.device_type, out.device = value.device_type, value.array.device
         out.code, out.bits, out.lanes = value.code, value.bits, 1
         out.byte_offset = value.byte_offset
+        shape, strides = value.shape or value.array.shape, value.strides or value.array.strides
+        out.ndim = len(shape)
+        value.extents = [(ctypes.c_int64 * len(axes))(*axes) for axes in (shape, strides)]
+        out.shape, out.strides = map(ctypes.addressof, value.extents)
         return 0
 
     def current_stream(_type: int, _device: int, out: Any) -> int:

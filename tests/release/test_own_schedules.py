@@ -15,6 +15,7 @@ from tilewright_release.bundle import bundle_kernels, plan_tasks
 from tilewright_release.coverage import cover
 from tilewright_release.signatures import read_signatures
 from tilewright_release.targets import read_targets
+from tilewright_release.validated import Validations
 from tilewright_release.verify import differences, rebuild
 
 KERNEL = """\
@@ -80,7 +81,8 @@ def test_it_is_built_packed_covered_and_verified(small: SmallCheckout) -> None:
 
     declared = read_signatures(small.checkout)
     table = read_targets(small.checkout.targets)
-    assert {cell.state for cell in cover(declared, table, manifest)} == {"present"}
+    cells = cover(declared, table, manifest, Validations())
+    assert {cell.state for cell in cells} == {"present"}
     rebuilt = rebuild(small.checkout, [key])
     assert set(rebuilt[key]) == set(entry.blobs)
     assert differences(manifest.entries, rebuilt) == []

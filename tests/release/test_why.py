@@ -6,7 +6,7 @@ import pytest
 
 from helpers.small_checkout import SmallCheckout
 from tilewright.abi.manifest import read_manifest
-from tilewright_compiler import driver
+from tilewright_compiler import toolchain
 from tilewright_release.main import main
 from tilewright_release.signatures import read_signatures, select_entries
 from tilewright_release.why import explain_key
@@ -42,7 +42,7 @@ def test_a_new_signature_is_told_from_a_change(bundled: SmallCheckout) -> None:
 def test_a_changed_compiler_is_told(
     bundled: SmallCheckout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "compiler_fingerprint", lambda: "another compiler")
+    monkeypatch.setattr(toolchain, "compiler_fingerprint", lambda: "another compiler")
     assert _why(bundled, "double").endswith("but the compiler changed")
 
 

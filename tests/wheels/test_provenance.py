@@ -108,8 +108,9 @@ def test_a_wheel_of_a_plain_build_has_no_provenance(
     bad = WheelFile(change_wheel(wheel, tmp_path, {_PROVENANCE: None, _SBOM: None}))
     with pytest.raises(ReleaseError, match="has no provenance"):
         bad.check_provenance(limits)
+    bare = WheelFile(change_wheel(wheel, tmp_path, {_SBOM: None}))
     with pytest.raises(ReleaseError, match="has no bill of materials"):
-        bad.check_sbom(components)
+        bare.check_sbom(components)
 
 
 def test_the_commit_is_that_of_the_checkout_itself(
@@ -177,9 +178,15 @@ def _flip_hash(document: Document) -> None:
     checksum["checksumValue"] = "0" * 64
 
 
+def _age_libdevice(document: Document) -> None:
+    (package,) = (item for item in document["packages"] if item["name"] == "libdevice")
+    package["versionInfo"] = "11.0"
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
+        (_age_libdevice, r"has libdevice 11\.0, the wheel has 12\.9"),
         (_flip_hash, "other files or hashes than the wheel"),
         (
             _drop("files", "./tilewright/errors.py", "fileName"),
@@ -192,7 +199,17 @@ def _flip_hash(document: Document) -> None:
         (lambda d: d.update(documentNamespace=""), "has no documentNamespace"),
         (lambda d: d.pop("files"), "is no SPDX document"),
     ],
-    ids=["hash", "file", "part", "need", "relation", "version", "namespace", "form"],
+    ids=[
+        "version of a part",
+        "hash",
+        "file",
+        "part",
+        "need",
+        "relation",
+        "version",
+        "namespace",
+        "form",
+    ],
 )
 def test_a_bill_of_materials_that_does_not_fit_is_told(
     wheel: Path,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -21,11 +20,11 @@ FILE_NAME = "tuned.json"
 
 SCHEMA = 1
 
+_LEAST_GAIN = 1.02
+
 Sizes = tuple[int, ...]
 Key = tuple[str, tuple[int, ...]]
 """A case, and the bucket of sizes."""
-
-_DEVICE = re.compile(r"^(\d+)(\d)-(\d+)$")
 
 
 class Choice(NamedTuple):
@@ -49,9 +48,7 @@ class Choice(NamedTuple):
 
 class Line(NamedTuple):
     """What won for a case and sizes, and its median time; `model_us` is the time of what the
-    library would have chosen by itself.
-
-    `undeclared` tells of a faster choice that no bundle carries.
+    library chooses without tables. `undeclared` tells of a faster choice that no bundle carries.
     """
 
     case: str
@@ -65,6 +62,11 @@ class Line(NamedTuple):
     def key(self) -> Key:
         """What a launch looks the line up by."""
         return self.case, bucket(self.sizes)
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether it is faster by more than noise: other sizes of its bucket should gain too."""
+        return self.model_us > _LEAST_GAIN * self.time_us
 
 
 class TunedTable(NamedTuple):
@@ -83,8 +85,8 @@ class TunedTable(NamedTuple):
     lines: tuple[Line, ...]
 
     def choices(self) -> dict[Key, Choice]:
-        """Return the choice of each case and bucket."""
-        return {line.key: line.choice for line in self.lines}
+        """Return the choice of each case and bucket in which there is something to gain."""
+        return {line.key: line.choice for line in self.lines if line.is_worth_it}
 
     def to_data(self) -> dict[str, Any]:
         """Return the table as plain data, for JSON and TOML."""
@@ -195,9 +197,10 @@ def _positive(value: object) -> int:
 
 
 def _parts(device: str) -> tuple[int, int, int]:
-    match = _DEVICE.match(device)
-    if match is None:
+    # No pattern: compiling one would take longer than all of this.
+    capability, _, multiprocessors = device.partition("-")
+    is_spelled_so = len(capability) > 1 and f"{capability}{multiprocessors}".isdecimal()
+    if not is_spelled_so or not multiprocessors:
         msg = f"{device!r} is no device such as 90-132"
         raise ValueError(msg)
-    major, minor, multiprocessors = map(int, match.groups())
-    return major, minor, multiprocessors
+    return int(capability[:-1]), int(capability[-1]), int(multiprocessors)

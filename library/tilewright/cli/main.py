@@ -1,8 +1,14 @@
-"""The `tilewright` command: runs a subcommand and turns typed errors into exit codes."""
+"""The `tilewright` command: runs a subcommand and turns typed errors into exit codes.
+
+What its streams cannot take is no reason to fail: a closed one is replaced by the null device, and
+a name of a file that the encoding does not have is printed with escapes.
+"""
 
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -17,23 +23,46 @@ _INTERRUPTED = 130  # as a shell reports SIGINT
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, or that of the error's family."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _open_closed_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         # These have their own parsers, so their words are handed over unread.
         if words[:1] in (["dev"], ["tune"]):
             return _hand_over(words[0], words[1:])
         parsed = _parser().parse_args(words)
         code: int = parsed.run(parsed)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except TilewrightError as error:
         print(f"tilewright: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        # The reader has seen enough; a second failure at exit would print a traceback.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()  # the reader has seen enough
         return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _discard_output()
+        print(f"tilewright: what was written is not whole: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return _INTERRUPTED
     return code
+
+
+def _open_closed_streams() -> None:
+    """Open what is closed, or the next file that is opened gets what children print."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def _discard_output() -> None:
+    """Let the rest go nowhere: a second failure at exit would print a traceback."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

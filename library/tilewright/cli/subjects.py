@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.errors import TilewrightError, UsageError
 from tilewright.lazy_dataclass import dataclass
+from tilewright.runtime.file_kinds import is_file
 
 if TYPE_CHECKING:
     from tilewright.abi.manifest import Entry
@@ -48,8 +49,10 @@ def find_subjects(text: str) -> list[Subject]:
         if text in (entry.kernel, entry.kernel.rpartition(".")[2]):
             found.setdefault(entry.kernel, {}).setdefault(key, entry)
     if not found:
-        known = sorted(names)
-        msg = f"no bundled kernel is called {text!r}; bundled are: {', '.join(known) or 'none'}"
+        known = ", ".join(sorted(names))
+        msg = f"no bundled kernel is called {text!r}; bundled are: {known}"
+        if not known:
+            msg = f"no bundle here has a kernel, so not {text!r}; `tilewright doctor` tells why"
         raise UsageError(msg)
     return [
         Subject(
@@ -86,17 +89,25 @@ def _load_kernel(module_name: str, name: str) -> Kernel:
 
 def _load_module(name: str) -> ModuleType:
     path = Path(name)
-    if path.suffix == ".py" and not path.is_file():
+    is_path = path.suffix == ".py"
+    if is_path and not is_file(path):
         msg = f"there is no file {name!r}"
         raise UsageError(msg)
+    if not is_path and not all(part.isidentifier() for part in name.split(".")):
+        msg = f"{name!r} is no name of a module; write MODULE:KERNEL or FILE.py:KERNEL"
+        raise UsageError(msg)
     try:
-        return _load_file(path) if path.suffix == ".py" else importlib.import_module(name)
+        return _load_file(path) if is_path else importlib.import_module(name)
     except TilewrightError:
         raise
     except ModuleNotFoundError as error:
         is_itself = error.name is not None and f"{name}.".startswith(f"{error.name}.")
         fault = f"there is no module {name!r}" if is_itself else f"{name} cannot be imported"
         msg = f"{fault}: {error}"
+        # The folder of this command is not searched for modules, as that of a program is.
+        here = Path(*name.split(".")).with_suffix(".py")
+        if is_itself and is_file(here):
+            msg += f"; for the file here write {here}:KERNEL"
         raise UsageError(msg) from error
     except Exception as error:  # the file is the user's, and may raise anything
         msg = f"{name} cannot be imported: {type(error).__name__}: {error}"

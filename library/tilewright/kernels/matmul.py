@@ -23,9 +23,8 @@ SIGMOID = tl.constexpr(4)
 # Rows of the warpgroup's instruction.
 GROUP_ROWS = tl.constexpr(64)
 
-# So many parts are read at a time, and so many elements of each: what registers hold.
+# So many parts are read at a time: what registers hold.
 PARTS_AT_ONCE = tl.constexpr(4)
-ELEMENTS_AT_ONCE = tl.constexpr(4096)
 
 MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
 
@@ -363,6 +362,26 @@ def store_half(
     out.store(place, tl.reshape(result, (1, 1, BLOCK_M, BLOCK_N)))
 
 
+@tl.kernel
+def write_halves(
+    out, left, right, bias, row, column, m, n, k, alpha, activation, has_bias,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, HALF: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Write the tile at `row`, `column`, twice as wide as a block of `right`."""
+    first = tl.zeros((BLOCK_M, HALF), tl.float32)
+    second = tl.zeros((BLOCK_M, HALF), tl.float32)
+    for start in range(0, k, BLOCK_K):
+        block = block_at(left, row, start)
+        columns = tl.trans(block_at(right, column, start))
+        more = tl.trans(block_at(right, column + HALF, start))
+        first = tl.dot(block, columns, first, input_precision=PRECISION)
+        second = tl.dot(block, more, second, input_precision=PRECISION)
+    store_half(out, first, bias, row, column, m, n, alpha, activation, has_bias, BLOCK_M, HALF)
+    store_half(
+        out, second, bias, row, column + HALF, m, n, alpha, activation, has_bias, BLOCK_M, HALF
+    )
+
+
 @tl.kernel(unit=("a_inner", "b_inner", "c_column"))
 def matmul_halves(
     a, b, c, bias, gate, residual,  # noqa: ARG001  # as `matmul` takes them
@@ -383,25 +402,13 @@ def matmul_halves(
     added to its sum, the registers of the other's block are free.
     """
     tl.static_assert(A_UNIT == "k" and B_UNIT == "k" and not FULL_EPILOGUE)
-    HALF: tl.constexpr = BLOCK_N // 2
     row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
     left = matrices(a, m, a_extent, a_batch0, a_batch1, a_outer, BLOCK_M, BLOCK_K)
-    right = matrices(b, n, b_extent, b_batch0, b_batch1, b_outer, HALF, BLOCK_K)
-    out = matrices(c, m, eights(n), c_batch0, c_batch1, c_row, BLOCK_M, HALF)
-    first = tl.zeros((BLOCK_M, HALF), tl.float32)
-    second = tl.zeros((BLOCK_M, HALF), tl.float32)
-    for start in range(0, k, BLOCK_K):
-        block = block_at(left, row, start)
-        columns = tl.trans(block_at(right, column, start))
-        more = tl.trans(block_at(right, column + HALF, start))
-        first = tl.dot(block, columns, first, input_precision=PRECISION)
-        second = tl.dot(block, more, second, input_precision=PRECISION)
-    store_half(
-        out, first, bias, row, column, m, eights(n), alpha, activation, has_bias, BLOCK_M, HALF
-    )
-    store_half(
-        out, second, bias, row, column + HALF, m, eights(n), alpha, activation, has_bias,
-        BLOCK_M, HALF,
+    right = matrices(b, n, b_extent, b_batch0, b_batch1, b_outer, BLOCK_N // 2, BLOCK_K)
+    out = matrices(c, m, eights(n), c_batch0, c_batch1, c_row, BLOCK_M, BLOCK_N // 2)
+    write_halves(
+        out, left, right, bias, row, column, m, eights(n), k, alpha, activation, has_bias,
+        PRECISION, BLOCK_M, BLOCK_N // 2, BLOCK_K,
     )  # fmt: skip
 
 
@@ -448,17 +455,15 @@ def matmul_rows(
 
 
 @tl.kernel
-def sum_of_parts(
-    partial, parts, row, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ROWS: tl.constexpr
-):
-    """Return the sum of a tile's parts, in their order, of `ROWS` rows from `row` on."""
-    rows, columns = tl.arange(0, ROWS), tl.arange(0, BLOCK_N)
-    offsets = (row + rows)[:, None] * BLOCK_N + columns[None, :]
-    total = tl.zeros((ROWS, BLOCK_N), tl.float32)
+def sum_of_parts(partial, parts, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Return the sum of a tile's parts, in their order."""
+    rows, columns = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
+    offsets = rows[:, None] * BLOCK_N + columns[None, :]
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for first in range(0, parts, PARTS_AT_ONCE):
         for index in tl.static_range(PARTS_AT_ONCE):
             part = first + index
-            inside = tl.full((ROWS, BLOCK_N), part < parts, tl.int1)
+            inside = tl.full((BLOCK_M, BLOCK_N), part < parts, tl.int1)
             total += tl.load(partial + part * (BLOCK_M * BLOCK_N) + offsets, mask=inside)
     return total
 
@@ -511,27 +516,24 @@ def matmul_parts(
             tl.zeros((BLOCK_M, BLOCK_N), tl.float32), left, right, row, column, first, last,
             A_UNIT, B_UNIT, PRECISION, BLOCK_K,
         )  # fmt: skip
-    ROWS: tl.constexpr = min(BLOCK_M, ELEMENTS_AT_ONCE // BLOCK_N)
     number = (batch0 * tl.num_programs(1) + batch1) * tiles + program % tiles
     sums = partial + number.to(tl.int64) * parts * (BLOCK_M * BLOCK_N)
     offsets = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     tl.store(sums + part * (BLOCK_M * BLOCK_N) + offsets, total)
     if tl.atomic_add(arrived + number, 1) == parts - 1:
         tl.store(arrived + number, 0)
-        for start in range(0, BLOCK_M, ROWS):
-            result = epilogue(
-                sum_of_parts(sums, parts, start, BLOCK_M, BLOCK_N, ROWS),
-                bias, gate, residual, row + start, column, m, eights(n),
-                eights(gate_batch0), eights(gate_batch1), eights(gate_row), gate_column,
-                eights(residual_batch0), eights(residual_batch1), eights(residual_row),
-                residual_column,
-                alpha, activation, has_bias, has_gate, has_residual, ROWS, BLOCK_N,
-            )  # fmt: skip
-            origin = c + batch0 * eights(c_batch0) + batch1 * eights(c_batch1)
-            store_tile(
-                origin, result, row + start, column, m, eights(n), eights(c_row), c_column,
-                ROWS, BLOCK_N,
-            )  # fmt: skip
+        result = epilogue(
+            sum_of_parts(sums, parts, BLOCK_M, BLOCK_N),
+            bias, gate, residual, row, column, m, eights(n),
+            eights(gate_batch0), eights(gate_batch1), eights(gate_row), gate_column,
+            eights(residual_batch0), eights(residual_batch1), eights(residual_row),
+            residual_column,
+            alpha, activation, has_bias, has_gate, has_residual, BLOCK_M, BLOCK_N,
+        )  # fmt: skip
+        origin = c + batch0 * eights(c_batch0) + batch1 * eights(c_batch1)
+        store_tile(
+            origin, result, row, column, m, eights(n), eights(c_row), c_column, BLOCK_M, BLOCK_N
+        )
 
 
 @tl.kernel(
@@ -562,3 +564,29 @@ def matmul_plain(
     )  # fmt: skip
     origin = c + batch0 * c_batch0 + batch1 * c_batch1
     store_tile(origin, total, row, column, m, n, c_row, c_column, BLOCK_M, BLOCK_N)
+
+
+@tl.kernel(unit=("a_inner", "b_inner", "c_column"))
+def matmul_plain_blocks(
+    a, b, c,
+    m, n, k, a_extent, b_extent,
+    a_batch0, a_batch1, a_outer, a_inner,  # noqa: ARG001  # as `matmul_plain` takes them
+    b_batch0, b_batch1, b_outer, b_inner,  # noqa: ARG001
+    c_batch0, c_batch1, c_row, c_column,  # noqa: ARG001
+    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Do as `matmul_plain` by blocks, as `matmul_blocks` does."""
+    row, column = tile_origin(m, n, BLOCK_M, BLOCK_N)
+    left, right = factors(
+        a, b, m, n, k, a_extent, b_extent,
+        a_batch0, a_batch1, a_outer, b_batch0, b_batch1, b_outer,
+        A_UNIT, B_UNIT, BLOCK_M, BLOCK_N, BLOCK_K,
+    )  # fmt: skip
+    out = matrices(c, m, eights(n), c_batch0, c_batch1, c_row, BLOCK_M, BLOCK_N)
+    total = product_of_blocks(
+        tl.zeros((BLOCK_M, BLOCK_N), c.dtype.element_ty), left, right, row, column, 0, k,
+        A_UNIT, B_UNIT, "ieee", BLOCK_K,
+    )  # fmt: skip
+    place = [tl.program_id(2), tl.program_id(1), row, column]
+    out.store(place, tl.reshape(total, (1, 1, BLOCK_M, BLOCK_N)))

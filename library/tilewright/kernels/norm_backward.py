@@ -18,6 +18,11 @@ import tilewright.language as tl
 from tilewright.kernels.norm_parts import as_words, halves, is_fine, parameter, without_rest
 from tilewright.kernels.rows import load_row, row_offsets, store_row, working_dtype
 
+# From this width on, rows of f32 and sums for their columns leave no registers for weights.
+FULL = tl.constexpr(8192)
+# Tiles of partial sums that are on their way at once: no GPU of today has more rows of them.
+AT_ONCE = tl.constexpr(5)
+
 
 @tl.kernel
 def load_rows(pointer, rows, rows_total, lanes, columns, stride):
@@ -56,9 +61,16 @@ def in_lanes(values, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, VECTOR: tl.co
     `tl.reduce` would leave a thread's vectors apart until all neighbours have met.
     """
     if BLOCK_M == 1:
-        vectors = tl.reshape(values, (1, 16 // VECTOR, BLOCK_N // 16, VECTOR))
-        return tl.sum(tl.sum(vectors, axis=3), axis=1)
-    return tl.sum(tl.reshape(values, (BLOCK_M, BLOCK_N // VECTOR, VECTOR)), axis=2)
+        return of_vectors(values, 1, 16 // VECTOR, BLOCK_N // 16, VECTOR)
+    return of_vectors(values, BLOCK_M, 1, BLOCK_N // VECTOR, VECTOR)
+
+
+@tl.kernel
+def of_vectors(
+    values, BLOCK_M: tl.constexpr, COUNT: tl.constexpr, PLACES: tl.constexpr, VECTOR: tl.constexpr
+):  # fmt: skip
+    """Return the sums of COUNT vectors for each of PLACES, which lie side by side."""
+    return tl.sum(tl.sum(tl.reshape(values, (BLOCK_M, COUNT, PLACES, VECTOR)), axis=3), axis=1)
 
 
 @tl.kernel
@@ -86,7 +98,7 @@ def add_four(a, b, c, d, e, f, g, h):
     return a + e, b + f, c + g, d + h
 
 
-@tl.kernel(divisible=("columns", "x_stride", "dy_stride", "dx_stride"))
+@tl.kernel(divisible=("columns", "x_stride", "dy_stride", "dx_stride", "bias_start"))
 def norm_backward(
     x, weight, dy, dx, partials,
     rows_total, columns, x_stride, dy_stride, dx_stride, bias_start,
@@ -97,7 +109,7 @@ def norm_backward(
 
     `x`, `dy` and `dx` are `[rows_total, columns]`, `columns <= BLOCK_N`, with columns side by side;
     `partials` is `[programs, columns]`, and again from `bias_start` on. Each tile is loaded while
-    the one before it is worked on, but that of `dy` in f32, for which no registers are left.
+    the one before it is worked on, that of `dy` in f32 as soon as it leaves registers for it.
     """
     tl.resident(RESIDENT)
     first = tl.program_id(0)
@@ -119,10 +131,8 @@ def norm_backward(
         rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
         following = rows + step * BLOCK_M
         values = taken(x_next, x.dtype, BLOCK_M, BLOCK_N)
-        if is_fine(dy.dtype):
-            gradient = load_rows(dy, rows, rows_total, lanes, width, dy_stride)
-        else:
-            gradient = taken(dy_next, x.dtype, BLOCK_M, BLOCK_N)
+        gradient = taken(dy_next, x.dtype, BLOCK_M, BLOCK_N)
+        if not is_fine(dy.dtype):
             dy_next = kept(load_rows(dy, following, rows_total, lanes, width, dy_stride))
         x_next = kept(load_rows(x, following, rows_total, lanes, width, x_stride))
         # What is taken off is the mean, of 16-bit elements a row's first one: that leaves a rest of
@@ -136,6 +146,9 @@ def norm_backward(
             values = values - pivot[:, None]
             if columns < BLOCK_N:
                 values = tl.where(inside[None, :], values, 0.0)
+        if is_fine(x.dtype) and BLOCK_N >= FULL:
+            again = tl.multiple_of(weight + (block >> 62), 16)  # in every row, from the L1 cache
+            weights = parameter(again, column_lanes, inside, has_weight, 1)
         weighted = gradient * weights_of(weights, block, weight.dtype)[None, :]
         if is_fine(x.dtype):
             variance, along, level = tl.reduce(
@@ -162,8 +175,9 @@ def norm_backward(
             rest = rest * mean_share
         variance = tl.maximum(without_rest(variance * share, rest), 0.0)
         along = along - rest * level
-        # Past the last row there is no deviation: where eps is 0, its inverse would be infinite.
-        factor = tl.where(rows < rows_total, tl.rsqrt(variance + eps), 0.0)
+        factor = tl.rsqrt(variance + eps)
+        if BLOCK_M > 1:  # past the last row it is infinite where eps is 0
+            factor = tl.where(rows < rows_total, factor, 0.0)
         values = values * factor[:, None]
         values = values - (rest * factor)[:, None]
         weight_sums = weight_sums + gradient * values
@@ -176,14 +190,18 @@ def norm_backward(
         else:  # an instruction less, a register more
             result = weighted * factor[:, None] - (level * factor)[:, None]
             result = result - values * (slope * factor)[:, None]
-        mask = lanes < tl.where(rows < rows_total, width, 0)[:, None]
+        mask = inside[None, :]
+        if BLOCK_M > 1:
+            mask = lanes < tl.where(rows < rows_total, width, 0)[:, None]
         dx_rows = dx + (rows * dx_stride)[:, None]
         tl.store(dx_rows + lanes, result, mask=mask)
-    sums = partials + first * columns + column_lanes
+        if is_fine(dy.dtype):
+            dy_next = load_rows(dy, following, rows_total, lanes, width, dy_stride)
+    sums = partials + first * columns
     if has_weight != 0:
-        tl.store(sums, tl.sum(weight_sums, axis=0), mask=inside)
+        tl.store(sums + column_lanes, tl.sum(weight_sums, axis=0), mask=inside)
     if has_bias != 0:
-        tl.store(sums + bias_start, tl.sum(bias_sums, axis=0), mask=inside)
+        tl.store(sums + bias_start + column_lanes, tl.sum(bias_sums, axis=0), mask=inside)
 
 
 @tl.kernel
@@ -198,11 +216,12 @@ def sum_partials(
     inside = lanes < columns
     start = partials + tl.program_id(1) * programs * columns
     sums = tl.zeros((BLOCK_M, BLOCK_N), partials.dtype)
-    for first in tl.range(0, programs, BLOCK_M, loop_unroll_factor=4):
-        rows = first + tl.arange(0, BLOCK_M)
-        pointers = start + (rows * columns)[:, None] + lanes[None, :]
-        mask = (rows < programs)[:, None] & inside[None, :]
-        sums = sums + tl.load(pointers, mask=mask, other=0)
+    for first in range(0, programs, AT_ONCE * BLOCK_M):
+        for i in tl.static_range(AT_ONCE):
+            rows = first + i * BLOCK_M + tl.arange(0, BLOCK_M)
+            pointers = start + (rows * columns)[:, None] + lanes[None, :]
+            mask = (rows < programs)[:, None] & inside[None, :]
+            sums = sums + tl.load(pointers, mask=mask, other=0)
     result = tl.sum(sums, axis=0)
     if tl.program_id(1) == 0:
         tl.store(dweight + lanes, result, mask=inside)

@@ -57,7 +57,7 @@ def normalised_parts(
     """Return a row, held in parts, less its mean and over its deviation."""
     dtype = a.dtype
     a, b, c, d, edge = in_f32(a, b, c, d, edge)
-    mean = 0.0
+    mean = 0.0 * share
     if is_centred != 0:
         # The sum of all alone may exceed all numbers.
         mean = tl.sum((a * share + b * share) + (c * share + d * share), axis=0)
@@ -172,6 +172,18 @@ def halves(words, dtype: tl.constexpr):
 
 
 @tl.kernel
+def lanes_between(start: tl.constexpr, end: tl.constexpr):
+    """Return the numbers from `start` to `end`."""
+    return tl.arange(start, end)
+
+
+@tl.kernel
+def joined(parts, part):
+    """Return parts and one more."""
+    return (*parts, part)
+
+
+@tl.kernel
 def sum_of_words(parts, mean, share, body, dtype: tl.constexpr, SQUARED: tl.constexpr):
     """Return the sum of what lies in words, or of its squares about the mean, times `share`."""
     half: tl.constexpr = parts[0].numel
@@ -182,7 +194,7 @@ def sum_of_words(parts, mean, share, body, dtype: tl.constexpr, SQUARED: tl.cons
             low = low - mean
             high = high - mean
             if body < 2 * half * (i + 1):
-                inside = 2 * tl.arange(i * half, (i + 1) * half) < body
+                inside = 2 * lanes_between(i * half, (i + 1) * half) < body
                 low = tl.where(inside, low, 0.0)
                 high = tl.where(inside, high, 0.0)
             total = total + (low * low + high * high)
@@ -211,7 +223,7 @@ def normalise_wide_row(
     parts = ()
     for i in tl.static_range(8):
         part = load_part(x_row, i * PART, (i + 1) * PART, body, 0, ".cg")
-        parts = (*parts, as_words(part))
+        parts = joined(parts, as_words(part))
     edge = tl.load(x_row + lanes, mask=inside, other=0).to(tl.float32)
     mean = 0.0
     if is_centred != 0:
@@ -221,7 +233,7 @@ def normalise_wide_row(
         edge = tl.where(inside, edge - mean, 0.0)
     again = ()
     for i in tl.static_range(8):
-        again = (*again, held_back(parts[i], mean))
+        again = joined(again, held_back(parts[i], mean))
     variance = sum_of_words(again, mean, share, body, dtype, True) * share
     if has_edge:
         variance = variance + tl.sum(edge * edge, axis=0) * share

@@ -36,7 +36,8 @@ def dot(
     `input_precision` says what becomes of float32 operands; other operands it leaves as they are:
 
     - "ieee", also without an `input_precision`: they are multiplied and added in float32.
-    - "tf32": each is rounded to tf32 first (11 significant bits, ties away from zero).
+    - "tf32": each is rounded to tf32 first (11 significant bits, ties away from zero, or to even
+      where a GPU rounds blocks of a tensor descriptor as it copies them).
     - "tf32x3": each is split into `high`, itself rounded to tf32, and `low`, what is then missing,
       rounded to tf32; the result is the sum of high @ high, high @ low and low @ high. The error is
       about that of float32; an operand that is infinite, or becomes so in tf32, gives NaN.

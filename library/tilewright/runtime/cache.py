@@ -27,6 +27,7 @@ from tilewright.abi.manifest import PTX, Blob, Entry
 from tilewright.abi.target import Target
 from tilewright.errors import FormatError
 from tilewright.runtime.cache_file import CachedKernel, blob_of, format_cached, read_cached
+from tilewright.runtime.file_kinds import is_folder
 from tilewright.settings import settings
 
 logger = logging.getLogger(__name__)
@@ -122,11 +123,13 @@ class UserCache:
 
     def folder(self) -> Path | None:
         """Return the folder in use: the first that exists and may be used; None at first."""
-        return next((path for path in self._candidates if path.is_dir() and _is_usable(path)), None)
+        return next(
+            (path for path in self._candidates if is_folder(path) and _is_usable(path)), None
+        )
 
     def refusals(self) -> tuple[tuple[Path, str], ...]:
         """Return the folders that exist and are not used, each with the reason."""
-        found = ((path, _refusal(path)) for path in self._candidates if path.is_dir())
+        found = ((path, _refusal(path)) for path in self._candidates if is_folder(path))
         return tuple((path, reason) for path, reason in found if reason is not None)
 
     def files(self) -> tuple[Path, ...]:
@@ -152,9 +155,9 @@ class UserCache:
         Looks at permissions and writes nothing.
         """
         for path in self._candidates:
-            parents = (parent for parent in (path, *path.parents) if parent.is_dir())
-            nearest = next(parents, None)
-            is_open = nearest is not None and os.access(nearest, os.W_OK | os.X_OK)
+            # A file in the way, or a link that leads nowhere, is as bad as a closed folder.
+            nearest = next(filter(os.path.lexists, (path, *path.parents)))
+            is_open = is_folder(nearest) and _may(nearest, os.W_OK | os.X_OK)
             if is_open and (nearest != path or _refusal(path) is None):
                 return True
         return False
@@ -176,7 +179,7 @@ class UserCache:
     def _read(self, name: str) -> CachedKernel | None:
         for folder in self._candidates:
             path = _path(folder, name)
-            if not folder.is_dir() or _refusal(folder) is not None:
+            if not is_folder(folder) or _refusal(folder) is not None:
                 continue
             try:
                 cached = read_cached(path)
@@ -251,7 +254,12 @@ def _path(folder: Path, name: str) -> Path:
 
 
 def _is_usable(folder: Path) -> bool:
-    return _refusal(folder) is None and os.access(folder, os.W_OK | os.X_OK)
+    return _refusal(folder) is None and _may(folder, os.R_OK | os.W_OK | os.X_OK)
+
+
+def _may(folder: Path, modes: int) -> bool:
+    # The user whose files these would be, as everywhere here.
+    return os.access(folder, modes, effective_ids=True)
 
 
 def _refusal(folder: Path) -> str | None:

@@ -15,6 +15,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -64,8 +65,72 @@ class Entry:
     time_us: float
 
 
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A launch that was tuned at its first sight, and what won."""
+
+    kernel: str
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """Launches that were seen while what is seen first is tuned; `found` are those that were."""
+
+    measure: Measure | None
+    seen: set[tuple[object, ...]]
+    found: list[Tuned]
+
+
+_sight: ContextVar[_Sight | None] = ContextVar("_sight", default=None)
+
+
+@contextlib.contextmanager
+def tuning_at_first_sight(*, measure: Measure | None = None) -> Iterator[list[Tuned]]:
+    """Tune each launch of this thread on a device whose key is in no table; give what was tuned.
+
+    For kernels whose first launch is in the block: a program runs in it as a whole.
+    """
+    sight = _Sight(measure, set(), [])
+    token = _sight.set(sight)
+    try:
+        yield sight.found
+    finally:
+        _sight.reset(token)
+
+
 def choosing(kernel: Kernel, launcher: Launcher) -> Launcher:
     """Return a launcher that fills in what a kernel's decorators leave to the launch."""
+    filled = _filled(kernel, launcher)
+    if len(kernel.choices.configs) < 2 or _sight.get() is None:
+        return filled
+    return lambda grid: _tuning(kernel, grid, filled(grid))
+
+
+def _tuning(kernel: Kernel, grid: object, run: Callable[..., None]) -> Callable[..., None]:
+    defaults, names = _defaults(kernel), [p.name for p in kernel.parameters]
+
+    def launch(*args: object, **kwargs: object) -> None:
+        sight = _sight.get()
+        if sight is not None:
+            arguments = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+            where = _situation(kernel, arguments)
+            if (kernel, *where) not in sight.seen and where[0] != "host":
+                sight.seen.add((kernel, *where))
+                if not _entries_at(kernel, where):
+                    tune(kernel, grid, args, kwargs, measure=sight.measure)
+                    found = _entries_at(kernel, where)
+                    sight.found.extend(Tuned(kernel.qualified_name, entry) for entry in found)
+        run(*args, **kwargs)
+
+    return launch
+
+
+def _entries_at(kernel: Kernel, where: tuple[object, ...]) -> list[Entry]:
+    return [entry for entry in _read(kernel) if (entry.device, entry.dtypes, entry.key) == where]
+
+
+def _filled(kernel: Kernel, launcher: Launcher) -> Launcher:
     fill = _filler(kernel)
     choices = kernel.choices
     if choices.heuristics or choices.prune is not None:

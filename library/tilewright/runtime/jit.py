@@ -19,6 +19,7 @@ from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import ComputeCapability, Target
 from tilewright.errors import ToolchainError
 from tilewright.language.kernel import Kernel
+from tilewright.runtime.file_kinds import is_folder
 
 if TYPE_CHECKING:
     from tilewright_compiler.pipeline import CompiledKernel
@@ -117,7 +118,7 @@ def _distributions() -> frozenset[str]:
     """
     found = set()
     for folder in map(Path, sys.path):
-        if folder.is_dir():
+        if is_folder(folder):
             names = (path.name for path in folder.glob("*.dist-info"))
             found |= {name.partition("-")[0].replace("_", "-").lower() for name in names}
     return frozenset(found)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from itertools import chain
 from threading import RLock
 from typing import Any
 
@@ -40,12 +41,25 @@ from tilewright.runtime.memory import DeviceArray, as_device_array
 from tilewright.runtime.module import LoadedKernel, load, load_second, make_plan
 from tilewright.settings import settings
 
-__all__ = ["Launcher", "interpret", "launch", "launcher_of", "loaded_kernel", "resolved", "tune"]
+__all__ = [
+    "Launcher",
+    "Prepared",
+    "interpret",
+    "launch",
+    "launcher_of",
+    "loaded_kernel",
+    "prepare",
+    "resolved",
+    "tune",
+]
 
 logger = logging.getLogger(__name__)
 
 Launcher = Callable[[object], Callable[..., None]]
 """Called with the grid, gives what is called with the arguments."""
+
+Prepared = Callable[[list[Any], tuple[Any, ...]], None]
+"""Called with arrays and scalars, those that were not known before."""
 
 _POINTER, _SCALAR = 1, 2
 _CONSTEXPR_TYPES = (int, float, bool, str, type(None), DType)
@@ -70,7 +84,7 @@ def launch(
 
 def launcher_of(kernel: Kernel) -> Launcher:
     """Return a new launcher of a kernel, to be kept with it: it remembers launches."""
-    _configure_trace()
+    configure_trace()
     parameters = kernel.parameters
     dispatcher = native.Dispatcher(
         name=kernel.name,
@@ -85,6 +99,39 @@ def launcher_of(kernel: Kernel) -> Launcher:
     )
     launcher = _observed(kernel, dispatcher)
     return choosing(kernel, launcher) if kernel.choices else launcher
+
+
+def prepare(
+    kernel: Kernel,
+    grid: tuple[int, int, int],
+    known: Mapping[str, object],
+    given: Mapping[str, int],
+    *,
+    num_warps: int = 4,
+    num_stages: int = 3,
+) -> Prepared:
+    """Return a launch of which all but the parameters `given` are known.
+
+    It is called with a list of arrays and a tuple of scalars. `given` says where in the arrays a
+    parameter's is, or, from -1 down, where in the scalars. Every other one is a scalar or a
+    constexpr in `known`, and is classified here, once.
+    """
+    launcher = kernel.launcher
+    names = [p.name for p in kernel.parameters]
+    if isinstance(launcher, native.Dispatcher):
+        values = tuple(known.get(name) for name in names)
+        sources = tuple(given.get(name) for name in names)
+        return launcher.prepare(grid, values, sources, num_warps, num_stages)
+    start = launcher(grid)
+
+    def run(arrays: list[Any], scalars: tuple[Any, ...]) -> None:
+        values = {
+            name: arrays[index] if index >= 0 else scalars[-1 - index]
+            for name, index in given.items()
+        }
+        start(**values, **known, num_warps=num_warps, num_stages=num_stages)
+
+    return run
 
 
 def _observed(kernel: Kernel, dispatcher: Launcher) -> Launcher:
@@ -341,15 +388,19 @@ def _traced(kernel: Kernel, grid: object, run: Callable[..., None]) -> Callable[
 
 
 @cache
-def _configure_trace() -> None:
+def configure_trace() -> None:
     """Show what `TILEWRIGHT_TRACE` asks for on stderr; else logging is the program's affair."""
     wanted = settings().trace
     if not wanted:
         return
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    names = {"launch": __name__, "resolve": "tilewright.runtime.module"}
-    for trace in sorted(wanted):
-        log = logging.getLogger(names[trace])
+    # A table of what was timed decides before a binary is looked for.
+    names = {
+        "launch": (__name__,),
+        "resolve": ("tilewright.runtime.module", "tilewright.tensor.tuned"),
+    }
+    for name in chain.from_iterable(names[trace] for trace in sorted(wanted)):
+        log = logging.getLogger(name)
         log.addHandler(handler)
         log.setLevel(logging.INFO)

@@ -16,17 +16,17 @@ from typing import Any
 from tilewright.abi import dtypes
 from tilewright.abi.dtypes import DType
 from tilewright.abi.numpy_types import from_numpy
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, InstallationError
 from tilewright.language.types import constexpr
 
 try:
     from tilewright.runtime import _launcher as native
 except ImportError as error:
     _msg = (
-        "the launcher extension (tilewright.runtime._launcher) is not built for this Python: "
-        f"install the wheel, or build it with `pip install -e .` ({error})"
+        "the launcher extension (tilewright.runtime._launcher) is missing, damaged or not built "
+        f"for this Python: install the wheel again, or build it with `pip install -e .` ({error})"
     )
-    raise ImportError(_msg) from error
+    raise InstallationError(_msg) from error
 
 __all__ = ["CODES", "DTYPES", "classify_type", "native", "torch_dtype_code"]
 

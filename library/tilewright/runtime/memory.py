@@ -1,14 +1,16 @@
 """Device arrays: memory of ours, or borrowed from another library, with shape, strides and dtype.
 
-A `DeviceArray` is the launcher's `Buffer` plus geometry, so a launch reads its address without a
-Python call. It is no tensor: it can be made, filled, viewed, exchanged (`__cuda_array_interface__`,
-DLPack) and copied to NumPy, and computes nothing.
+A `DeviceArray` is the launcher's `Buffer`, so a launch reads its address, and an operation its
+geometry, without a Python call. It is no tensor: it can be made, filled, viewed, exchanged
+(`__cuda_array_interface__`, DLPack) and copied to NumPy, and computes nothing.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from math import prod
+from numbers import Integral
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,8 @@ from tilewright.abi.numpy_types import to_numpy
 from tilewright.errors import ArgumentError
 from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime._launcher import Buffer, Event
-from tilewright.runtime.launcher import CODES, DTYPES, TYPESTRS, native
+from tilewright.runtime.geometry import Geometry, row_major
+from tilewright.runtime.launcher import CODES, DTYPES, TYPESTRS, native, torch_dtype_code
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 Index = int | slice
 
+_MOST_BYTES = 2**63 - 1
 _DLPACK_CUDA = 2
 _DLPACK_CUDA_MANAGED = 13
 
@@ -38,10 +42,7 @@ class DeviceArray(Buffer):
     views.
     """
 
-    __slots__ = ("shape", "strides")
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    __slots__ = ()
 
     @property
     def dtype(self) -> DType:
@@ -209,32 +210,47 @@ def empty(
     shape: int | Sequence[int], dtype: DType, *, device: int = 0, stream: Stream | None = None
 ) -> DeviceArray:
     """Return a new, uninitialised row-major array, ordered on `stream` (default: legacy)."""
-    try:
-        extents = tuple(map(index, shape if isinstance(shape, Iterable) else (shape,)))
-    except TypeError as error:
-        msg = f"shape is {shape!r}; it is an int or a sequence of them"
-        raise ArgumentError(msg) from error
-    if any(extent < 0 for extent in extents):
-        msg = f"an array cannot have the shape {extents}"
-        raise ArgumentError(msg)
+    extents = extents_of(shape)
     if not isinstance(dtype, DType):
         msg = f"dtype is {dtype!r}; it is one of tilewright.language, as tl.float32"
+        raise ArgumentError(msg)
+    check_is_addressable(extents, dtype)
+    if not isinstance(device, Integral) or isinstance(device, bool):
+        msg = f"device is {device!r}; the number of a device is needed"
         raise ArgumentError(msg)
     array = DeviceArray(prod(extents) * dtype.size_bytes, CODES[dtype], device, stream)
     return _with_geometry(array, extents, row_major(extents))
 
 
-def allocate(
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    code: int,
-    device: int,
-    *,
-    stream: int | None = None,
-) -> DeviceArray:
-    """Return a new array like `empty`, for row-major strides and a dtype's code found before."""
-    size = prod(shape) * DTYPES[code].size_bytes
-    return _with_geometry(DeviceArray(size, code, device, stream), shape, strides)
+def extents_of(shape: object) -> tuple[int, ...]:
+    """Return a shape given as an int or a sequence of them; raises ArgumentError for the rest."""
+    given: Any = shape if isinstance(shape, Iterable) else (shape,)
+    try:
+        extents = tuple(map(index, given))
+    except TypeError as error:
+        msg = f"shape is {shape!r}; it is an int or a sequence of them"
+        raise ArgumentError(msg) from error
+    if any(extent < 0 for extent in extents):
+        msg = f"an array cannot have the shape {extents}; no extent is negative"
+        raise ArgumentError(msg)
+    return extents
+
+
+def check_is_addressable(shape: tuple[int, ...], dtype: DType) -> None:
+    """Raise ArgumentError for a new array that 63 bits cannot address."""
+    # NumPy does not make larger ones either, even where another extent is 0.
+    if prod(extent or 1 for extent in shape) * dtype.size_bytes > _MOST_BYTES:
+        msg = f"an array of shape {shape} has more bytes than can be addressed"
+        raise ArgumentError(msg)
+
+
+def allocate(geometry: Geometry, arrays: list[Any]) -> DeviceArray:
+    """Return a new, uninitialised array of a geometry that is row-major and aligned.
+
+    It belongs to the stream of a launch that has `arrays`, some of which may be None, and names no
+    stream.
+    """
+    return native.allocate(DeviceArray, geometry, arrays)
 
 
 def zeros(
@@ -263,12 +279,19 @@ def from_numpy(
 def as_device_array(value: object, *, name: str = "array") -> DeviceArray:
     """Return a view of a device array of ours or of another library, without a copy.
 
-    Takes what offers `__cuda_array_interface__` or DLPack; the view keeps its owner alive.
-    Raises ArgumentError naming `name` for anything else.
+    Takes torch's tensors and what offers DLPack or `__cuda_array_interface__`; the view keeps its
+    owner alive. Where a library tells on which stream it works, as torch does, so does the view:
+    whatever is launched on it goes to the stream that is current then. Raises ArgumentError naming
+    `name` for anything else.
     """
     if isinstance(value, DeviceArray):
         return value
-    interface = None if _is_torch(value) else getattr(value, "__cuda_array_interface__", None)
+    array = native.borrow_array(DeviceArray, value)
+    if array is not None:
+        return array
+    if _is_torch(value):
+        return _from_torch(value, name)
+    interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None:
         return _from_cuda_array_interface(value, interface, name)
     if hasattr(value, "__dlpack__"):
@@ -313,25 +336,15 @@ def trim_memory(device: int = 0, *, keep_bytes: int = 0) -> int:
     return native.pool_trim(device, keep_bytes)
 
 
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides, in elements, of a row-major array."""
-    strides = [1] * len(shape)
-    for axis in range(len(shape) - 2, -1, -1):
-        strides[axis] = strides[axis + 1] * max(1, shape[axis + 1])
-    return tuple(strides)
-
-
 def _is_torch(value: object) -> bool:
-    # torch refuses the interface for tensors that need gradients; DLPack's answer is the same
-    # memory.
-    return type(value).__module__.partition(".")[0] == "torch"
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _with_geometry(
     array: DeviceArray, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> DeviceArray:
-    array.shape = shape
-    array.strides = strides
+    array.lay_out(shape, strides)
     return array
 
 
@@ -349,8 +362,9 @@ def _borrow(
     strides: tuple[int, ...],
     dtype: DType,
     device: int,
-    stream: int | None,
-    is_read_only: bool,
+    stream: int | None = None,
+    is_read_only: bool = False,
+    is_torch: bool = False,
     name: str,
 ) -> DeviceArray:
     if any(stride < 0 for stride in strides):
@@ -358,7 +372,7 @@ def _borrow(
         raise ArgumentError(msg)
     size = _extent_bytes(shape, strides, dtype)
     array = native.borrow(
-        DeviceArray, address, size, CODES[dtype], device, stream, owner, is_read_only
+        DeviceArray, address, size, CODES[dtype], device, stream, owner, is_read_only, is_torch
     )
     return _with_geometry(array, shape, strides)
 
@@ -393,6 +407,42 @@ def _from_cuda_array_interface(owner: object, interface: dict[str, Any], name: s
     )
 
 
+def _from_torch(tensor: Any, name: str) -> DeviceArray:
+    """Borrow a tensor by its attributes: for a torch without DLPack's C exchange API."""
+    torch = sys.modules["torch"]
+    if not tensor.is_cuda:
+        msg = (
+            f"{name} is a torch tensor on {tensor.device}, not on a CUDA device; move it with "
+            ".cuda(), or pass tensor.numpy()"
+        )
+    elif tensor.layout is not torch.strided:
+        msg = f"{name} is a torch tensor of layout {tensor.layout}; give {name}.to_dense()"
+    elif tensor.requires_grad:
+        msg = (
+            f"{name} is a torch tensor that requires a gradient, of which this operation would not "
+            f"know; give {name}.detach()"
+        )
+    elif tensor.is_conj() or tensor.is_neg():
+        msg = (
+            f"{name} is a torch tensor whose memory holds conjugates or negatives of its values; "
+            f"give {name}.resolve_conj().resolve_neg()"
+        )
+    elif (code := torch_dtype_code(tensor.dtype)) < 0:
+        msg = f"{name} is a torch tensor of {tensor.dtype}, which kernels do not take"
+    else:
+        return _borrow(
+            tensor,
+            address=tensor.data_ptr(),
+            shape=tuple(tensor.shape),
+            strides=tuple(tensor.stride()),
+            dtype=DTYPES[code],
+            device=tensor.get_device(),
+            is_torch=True,
+            name=name,
+        )
+    raise ArgumentError(msg)
+
+
 def _from_dlpack(owner: object, name: str) -> DeviceArray:
     pair = owner.__dlpack_device__()  # type: ignore[attr-defined]  # checked by hasattr
     kind, device = map(int, pair)
@@ -410,7 +460,5 @@ def _from_dlpack(owner: object, name: str) -> DeviceArray:
         strides=row_major(shape) if strides is None else strides,
         dtype=DTYPES[code],
         device=device,
-        stream=None,
-        is_read_only=False,
         name=name,
     )

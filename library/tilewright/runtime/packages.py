@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tilewright.abi.manifest import FILE_NAME
+from tilewright.runtime.file_kinds import is_file, is_folder
 
 PREBUILT = "_prebuilt"
 
@@ -39,9 +40,16 @@ def holds_bundle(folder: Path) -> bool:
     """Return whether a bundle is in a folder, be it damaged; an empty folder is none.
 
     Packs without a manifest are damage, to be told of; in `build/` they may be of a build at work.
+    So is a folder that may not be looked into.
     """
-    has_packs = folder.name == PREBUILT and any(folder.glob("*.pack"))
-    return has_packs or (folder / FILE_NAME).exists()
+    is_installed = folder.name == PREBUILT
+    try:
+        (folder / FILE_NAME).stat()
+    except PermissionError:
+        return is_installed
+    except OSError:
+        return is_installed and any(folder.glob("*.pack"))
+    return True
 
 
 def installed_folders(path: list[str]) -> tuple[Path, ...]:
@@ -52,7 +60,7 @@ def installed_folders(path: list[str]) -> tuple[Path, ...]:
     found = [
         folder
         for entry in path
-        if Path(entry).is_dir()
+        if is_folder(Path(entry))
         for folder in sorted(Path(entry).glob(f"*/{PREBUILT}"))
         if folder.parent.name != _OWN and holds_bundle(folder)
     ]
@@ -63,5 +71,5 @@ def _candidates(package: Path) -> Iterator[Path]:
     """Yield where the bundle of a package may be: in it, or, of a checkout, where it was built."""
     yield package / PREBUILT
     root = package.parent.parent if package.parent.name == "src" else package.parent
-    if (root / "pyproject.toml").is_file():
+    if is_file(root / "pyproject.toml"):
         yield root / "build" / "bundle"

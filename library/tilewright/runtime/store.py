@@ -27,6 +27,7 @@ from tilewright.errors import ArgumentError, FormatError
 from tilewright.language.kernel import Kernel
 from tilewright.language.provenance import is_unchanged
 from tilewright.runtime.bundle import Bundle
+from tilewright.runtime.file_kinds import is_file
 from tilewright.runtime.packages import bundle_folders, holds_bundle, installed_folders
 from tilewright.runtime.resolve import Bundled, Reason
 from tilewright.settings import settings
@@ -224,8 +225,9 @@ def _installed() -> tuple[Path, ...]:
         path = Path(str(folder))
         if holds_bundle(path):
             found.append(path)
-    checkout = Path(__file__).resolve().parents[3]
+    # Not `parents[3]`, which a copy of the library in the root folder does not have.
+    checkout = Path(__file__).resolve().parent.parent.parent.parent
     built = checkout / "build" / "bundle"
-    if (checkout / "pyproject.toml").is_file() and (built / FILE_NAME).is_file():
+    if is_file(checkout / "pyproject.toml") and is_file(built / FILE_NAME):
         found.append(built)
     return tuple(found)

@@ -14,17 +14,19 @@ from tilewright.abi.dtypes import DType, bfloat16, float16, float32, int32, int6
 from tilewright.abi.signature import INT31_MAX
 from tilewright.errors import ArgumentError
 from tilewright.kernels import index as kernels
-from tilewright.runtime.memory import row_major
+from tilewright.runtime.geometry import row_major
 from tilewright.tensor.arrays import (
     Array,
     are_aligned,
     as_array,
+    as_flag,
     check_same_dtype,
     check_same_side,
     dtype_of,
+    new_array,
     output,
 )
-from tilewright.tensor.axes import apart, is_same_place, new_array, one_axis, transposed, viewed
+from tilewright.tensor.axes import apart, is_same_place, one_axis, transposed, viewed
 from tilewright.tensor.configurations import MOVED_ELEMENTS, RUN_ELEMENTS, SPAN_TILES, TAKE
 from tilewright.tensor.indexing import indexed, indices_of, outside_flag, raise_if_outside
 from tilewright.tensor.movement import contiguous, copy, copy_elements, is_row_major
@@ -50,6 +52,8 @@ def scatter_add(
     nothing.
     """
     array, places, place = indexed(x, index, axis)
+    check = as_flag(check, name="check")
+    deterministic = as_flag(deterministic, name="deterministic")
     source = _source(src, array, places.shape)
     result = output(out, array.shape, array)
     columns, extent = prod(array.shape[place + 1 :]), array.shape[place]
@@ -88,6 +92,8 @@ def index_add(
     """
     array, places = as_array(x, name="x"), indices_of(index)
     check_same_side({"x": array, "index": places})
+    check = as_flag(check, name="check")
+    deterministic = as_flag(deterministic, name="deterministic")
     if not array.shape or len(places.shape) != 1:
         msg = f"index_add takes x with axes and index with one, got {array.shape}, {places.shape}"
         raise ArgumentError(msg)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
-from itertools import product
-from math import prod
 from numbers import Real
+from operator import index
 from typing import Any, cast
 
 import numpy as np
@@ -16,22 +15,19 @@ from tilewright.abi.numpy_types import from_numpy, to_numpy
 from tilewright.abi.signature import DIVISOR, INT31_MAX
 from tilewright.errors import ArgumentError
 from tilewright.language.kernel import Kernel
-from tilewright.lazy_dataclass import dataclass
-from tilewright.runtime.memory import DeviceArray, as_device_array, empty
-from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
+from tilewright.runtime.geometry import Geometry, row_major
+from tilewright.runtime.launcher import CODES, native
+from tilewright.runtime.memory import (
+    DeviceArray,
+    allocate,
+    as_device_array,
+    check_is_addressable,
+)
+from tilewright.tensor.strides import Shape, Strides
 
 Array = np.ndarray[Any, np.dtype[Any]] | DeviceArray
 
 GRID_HEIGHT = 65535  # the highest grid that CUDA allows along axes 1 and 2
-_MOST_BYTES = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """An array with the `strides`, in elements, by which an operation's index space walks it."""
-
-    array: Array
-    strides: Strides
 
 
 def as_array(value: object, *, name: str) -> Array:
@@ -41,10 +37,12 @@ def as_array(value: object, *, name: str) -> Array:
     if isinstance(value, np.ndarray):
         _check_is_walkable(value, name)
         return value
-    if not any(hasattr(value, way) for way in ("__cuda_array_interface__", "__dlpack__")):
+    # In this order: torch computes the latter when it is asked whether it has it.
+    if not any(hasattr(value, way) for way in ("__dlpack__", "__cuda_array_interface__")):
         msg = (
-            f"{name} is of {type(value).__name__}; an array is needed: NumPy's, or a device array: "
-            "Tilewright's, or one with __cuda_array_interface__ or DLPack"
+            f"{name} is of {type(value).__name__}; an array is needed: NumPy's, as numpy.asarray "
+            "makes one, or a device array: Tilewright's, or one with __cuda_array_interface__ or "
+            "DLPack"
         )
         raise ArgumentError(msg)
     return as_device_array(value, name=name)
@@ -52,7 +50,11 @@ def as_array(value: object, *, name: str) -> Array:
 
 def _check_is_walkable(array: np.ndarray[Any, np.dtype[Any]], name: str) -> None:
     """Raise ArgumentError unless an address, elements and strides in elements say it all."""
-    from_numpy(array.dtype)
+    try:
+        from_numpy(array.dtype)
+    except ArgumentError as error:
+        msg = f"{name} cannot be taken: {error}; convert it with {name}.astype(...)"
+        raise ArgumentError(msg) from None
     if isinstance(array, np.ma.MaskedArray):
         msg = f"{name} is a masked array, whose mask would not count; pass {name}.filled(...)"
         raise ArgumentError(msg)
@@ -70,6 +72,8 @@ def _check_is_walkable(array: np.ndarray[Any, np.dtype[Any]], name: str) -> None
 
 def as_number(value: object, *, name: str) -> float:
     """Return a number, or an array of no axes, as a float; raises ArgumentError for the rest."""
+    if type(value) is float:
+        return value
     number: Any = value
     # Scalars of NumPy and torch, and arrays of no axes.
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
@@ -84,9 +88,29 @@ def as_number(value: object, *, name: str) -> float:
     raise ArgumentError(msg)
 
 
-def dtype_of(array: Array) -> DType:
+def as_integer(value: object, *, name: str) -> int:
+    """Return an integer of Python, NumPy or another library; raises ArgumentError for the rest."""
+    try:
+        return index(cast("Any", value))
+    except TypeError:
+        msg = f"{name} is of {type(value).__name__}; an int is needed"
+        raise ArgumentError(msg) from None
+
+
+def as_flag(value: object, *, name: str) -> bool:
+    """Return a truth value of Python or NumPy; raises ArgumentError for the rest.
+
+    Words and arrays are no truth values: Python takes "False" for true.
+    """
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    msg = f"{name} is of {type(value).__name__}; True or False is needed"
+    raise ArgumentError(msg)
+
+
+def dtype_of(array: Array | Geometry) -> DType:
     """Return the element type."""
-    return array.dtype if isinstance(array, DeviceArray) else from_numpy(array.dtype)
+    return from_numpy(array.dtype) if isinstance(array, np.ndarray) else array.dtype
 
 
 def address_of(array: Array) -> int:
@@ -117,7 +141,7 @@ def check_same_dtype(arrays: dict[str, Array]) -> None:
     check_same_side(arrays)
 
 
-def check_computed_in_f32(array: Array) -> None:
+def check_computed_in_f32(array: Array | Geometry) -> None:
     """Raise ArgumentError unless f32, in which the kernels compute, holds the dtype."""
     dtype = dtype_of(array)
     if dtype not in (float32, float16, bfloat16):
@@ -125,7 +149,7 @@ def check_computed_in_f32(array: Array) -> None:
         raise ArgumentError(msg)
 
 
-def check_is_float(array: Array) -> None:
+def check_is_float(array: Array | Geometry) -> None:
     """Raise ArgumentError unless the elements are floats with arithmetic, of 16 to 64 bits."""
     dtype = dtype_of(array)
     if dtype not in (float64, float32, float16, bfloat16):
@@ -133,7 +157,7 @@ def check_is_float(array: Array) -> None:
         raise ArgumentError(msg)
 
 
-def check_has_arithmetic(array: Array) -> None:
+def check_has_arithmetic(array: Array | Geometry) -> None:
     """Raise ArgumentError for elements that kernels do not compute with."""
     dtype = dtype_of(array)
     if not dtype.has_arithmetic:
@@ -159,7 +183,7 @@ def output(
     """Return `out` after checking it, or a new array on the side of `like`.
 
     Its dtype is that of `like`, or `dtype`. Raises ArgumentError, which calls it `name`, when the
-    shape, dtype or side of `out` is another.
+    shape, dtype or side of `out` is another, or it cannot be written.
     """
     expected = dtype or dtype_of(like)
     if out is not None:
@@ -173,64 +197,47 @@ def output(
             msg = f"{name} has dtype {dtype_of(array)}, the result has {dtype}"
             raise ArgumentError(msg)
         check_same_side({name: array, "input": like})
+        _check_is_writable(array, name)
         return array
-    if prod(shape) * expected.size_bytes > _MOST_BYTES:
-        msg = f"a result of shape {shape} has more bytes than can be addressed"
+    return new_array(shape, expected, like)
+
+
+def new_array(shape: Shape, dtype: DType, like: Array, *, zeroed: bool = False) -> Array:
+    """Return a new row-major array on the side of `like`, for launches that have it."""
+    check_is_addressable(shape, dtype)
+    if not isinstance(like, DeviceArray):
+        return np.zeros(shape, to_numpy(dtype)) if zeroed else np.empty(shape, to_numpy(dtype))
+    strides, device = row_major(shape), like.device
+    geometry = Geometry(shape, strides, CODES[dtype], is_aligned=True, device=device)
+    array = allocate(geometry, [like])
+    if zeroed:
+        native.fill(array, 0)
+    return array
+
+
+def _check_is_writable(array: Array, name: str) -> None:
+    """Raise ArgumentError unless every element has a place of its own that may be written."""
+    is_read_only = (
+        array.is_read_only if isinstance(array, DeviceArray) else not array.flags.writeable
+    )
+    if is_read_only:
+        msg = f"{name} is read-only; pass an array that may be written, such as a copy"
         raise ArgumentError(msg)
-    if isinstance(like, DeviceArray):
-        return empty(shape, expected, device=like.device)
-    return np.empty(shape, dtype=to_numpy(expected))
+    check_has_own_places(array.shape, strides_of(array), name)
 
 
-def pieces(
-    shape: Shape, operands: tuple[Operand, ...], *, rank: int, keep_last: bool = False
-) -> Iterator[tuple[tuple[Array, ...], IndexSpace]]:
-    """Cut an index space into pieces that collapse to `rank` axes; most spaces are one piece.
+def check_has_own_places(shape: Shape, strides: Strides, name: str) -> None:
+    """Raise ArgumentError for a broadcast array: elements at one address would be written in turn.
 
-    Yields each piece's arrays (of which only the first element's address matters) with its space.
+    Which of them came last would differ from run to run.
     """
-    space = collapsed(shape, tuple(o.strides for o in operands), rank=rank, keep_last=keep_last)
-    if space is not None:
-        if prod(space.sizes[:-1] if keep_last else space.sizes):
-            yield tuple(operand.array for operand in operands), space
-        return
-    views = tuple(_view(operand, shape) for operand in operands)
-    for index in range(shape[0]):
-        inner = tuple(
-            Operand(cast("Array", view[index]), operand.strides[1:])
-            for view, operand in zip(views, operands, strict=True)
+    walks = zip(shape, strides, strict=True)
+    if 0 not in shape and any(extent > 1 and not stride for extent, stride in walks):
+        msg = (
+            f"{name} of shape {shape} has strides {strides}, so several of its elements lie at one "
+            "address; pass an array that is not broadcast"
         )
-        yield from pieces(shape[1:], inner, rank=rank, keep_last=keep_last)
-
-
-def _view(operand: Operand, shape: Shape) -> Array:
-    array, strides = operand.array, operand.strides
-    if isinstance(array, DeviceArray):
-        return array.view(shape, strides)
-    return np.lib.stride_tricks.as_strided(array, shape, [s * array.itemsize for s in strides])
-
-
-def batched(
-    shape: Shape, operands: tuple[Operand, ...], *, rank: int
-) -> Iterator[tuple[tuple[Array, ...], IndexSpace]]:
-    """Cut a batch into pieces of `rank` axes, none longer than a grid is high."""
-    for arrays, space in pieces(shape, operands, rank=rank):
-        if max(space.sizes) <= GRID_HEIGHT:
-            yield arrays, space
-            continue
-        views = [
-            _view(Operand(array, strides), space.sizes)
-            for array, strides in zip(arrays, space.strides, strict=True)
-        ]
-        for spans in product(*map(_spans, space.sizes)):
-            cut = tuple(cast("Array", view[spans]) for view in views)
-            sizes = tuple(span.stop - span.start for span in spans)
-            yield cut, IndexSpace(sizes, space.strides)
-
-
-def _spans(size: int) -> Iterator[slice]:
-    for start in range(0, size, GRID_HEIGHT):
-        yield slice(start, min(start + GRID_HEIGHT, size))
+        raise ArgumentError(msg)
 
 
 def is_fast(kernel: Kernel, pointers: tuple[Array, ...], integers: tuple[int, ...]) -> bool:

@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from tilewright.abi.dtypes import bfloat16, float16, float32
 from tilewright.errors import ArgumentError
 from tilewright.lazy_dataclass import dataclass
-from tilewright.tensor.arrays import (
-    GRID_HEIGHT,
-    Array,
-    as_array,
-    as_number,
-    stand_in,
-)
+from tilewright.tensor.arrays import GRID_HEIGHT, Array, as_flag, as_number, stand_in
 from tilewright.tensor.attention_launches import BIAS, LSE, OUT, Attention, Heads, K, Q, V, launches
 from tilewright.tensor.configurations import ATTENTION_16, ATTENTION_32
 from tilewright.tensor.geometry import (
     Geometry,
+    check_given,
     check_one_dtype,
-    geometry_of,
-    new_array,
-    optional_geometry,
+    operands,
     result_geometry,
+    result_of,
 )
 from tilewright.tensor.launches import PlannedLaunch, is_empty, planned
 from tilewright.tensor.products import check_choice, precision_of
@@ -59,31 +54,17 @@ def attention(
     of exponentials, -inf where no key is seen. `input_precision` is what becomes of f32 operands,
     "tf32x3" or "tf32", see `tl.dot`. See `reference.attention`.
     """
-    check_choice("input_precision", input_precision, PRECISIONS)
-    query, key, value = as_array(q, name="q"), as_array(k, name="k"), as_array(v, name="v")
-    added, sums, target = (
-        None if array is None else as_array(array, name=name)
-        for name, array in (("bias", bias), ("lse", lse), ("out", out))
-    )
+    if type(input_precision) is not str or input_precision != "tf32x3":
+        check_choice("input_precision", input_precision, PRECISIONS)
     factor = None if scale is None else as_number(scale, name="scale")
-    plan = _plan(
-        geometry_of(query),
-        geometry_of(key),
-        geometry_of(value),
-        optional_geometry(added),
-        optional_geometry(sums),
-        optional_geometry(target),
-        bool(causal),
-        factor is None or factor > 0,
-        input_precision,
-    )
-    result = new_array(plan.result) if target is None else target
-    if sums is None:  # never written, but of the dtype that every launch has
-        sums = stand_in(query, float32)
-    arrays = [query, key, value, query if added is None else added, result, sums]
-    scale = plan.scale if factor is None else factor
+    arrays, geometries = operands(q=q, k=k, v=v, bias=bias, out=out, lse=lse)
+    is_positive = factor is None or factor > 0
+    plan = _plan(geometries, as_flag(causal, name="causal"), is_positive, input_precision)
+    result = result_of(arrays, OUT, plan.result)
+    if lse is None and plan.launches:  # never written, but of the dtype that every launch has
+        arrays[LSE] = stand_in(result, float32)
     for launch in plan.launches:
-        launch.run(arrays, (scale,))
+        launch.run(arrays, (plan.scale if factor is None else factor,))
     return result
 
 
@@ -98,17 +79,17 @@ class _Plan:
 
 @planned
 def _plan(
-    q: Geometry,
-    k: Geometry,
-    v: Geometry,
-    bias: Geometry | None,
-    lse: Geometry | None,
-    out: Geometry | None,
-    causal: bool,
-    is_scale_positive: bool,
-    input_precision: str,
+    geometries: tuple[Any, ...], causal: bool, is_scale_positive: bool, input_precision: str
 ) -> _Plan:
     """Check an attention and plan its launches."""
+    q: Geometry
+    k: Geometry
+    v: Geometry
+    bias: Geometry | None
+    out: Geometry | None
+    lse: Geometry | None
+    q, k, v, bias, out, lse = geometries
+    check_given(q=q, k=k, v=v)
     arrays = {"q": q, "k": k, "v": v} | ({} if bias is None else {"bias": bias})
     check_one_dtype(arrays)
     if q.dtype not in (float32, float16, bfloat16):

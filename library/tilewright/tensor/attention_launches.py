@@ -67,9 +67,9 @@ def launches(problem: Attention) -> Iterator[PlannedLaunch]:
     """Plan a launch for each piece of the batch; each takes the scale."""
     rank = len(problem.batch)
     nothing = (0,) * (rank + 1)
-    # What is absent is never touched: a bias stands where q does, sums stand behind it.
-    bias = problem.bias or Heads(BIAS, problem.q.array, (*nothing, 0, 1))
-    lse = problem.lse or Heads(LSE, problem.q.array, (*nothing, 1))
+    # What is absent is never touched: a bias stands where q does, sums stand where the result does.
+    bias = problem.bias or Heads(Q, problem.q.array, (*nothing, 0, 1))
+    lse = problem.lse or Heads(LSE, problem.out.array, (*nothing, 1))
     walks = (problem.q, problem.k, problem.v, bias, problem.out, lse)
     outer = tuple(walk.strides[:rank] for walk in walks)
     for piece in batch_pieces(problem.batch, outer, rank=1):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from typing import Any, cast
 
 import numpy as np
@@ -12,8 +11,15 @@ from tilewright.abi.dtypes import DType
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.errors import ArgumentError
 from tilewright.runtime.launcher import CODES
-from tilewright.runtime.memory import DeviceArray, empty, zeros
-from tilewright.tensor.arrays import Array, address_of, dtype_of, strides_of
+from tilewright.runtime.memory import DeviceArray
+from tilewright.tensor.arrays import (
+    Array,
+    address_of,
+    as_integer,
+    dtype_of,
+    new_array,
+    strides_of,
+)
 from tilewright.tensor.strides import Shape, Strides
 
 Axes = int | Sequence[int] | None
@@ -21,14 +27,13 @@ Axes = int | Sequence[int] | None
 
 def one_axis(axis: object, rank: int, *, name: str = "axis") -> int:
     """Return an axis counted from the first; an array without axes has axis 0 (and -1)."""
-    try:
-        number = index(cast("Any", axis))
-    except TypeError:
-        msg = f"{name} is of {type(axis).__name__}; an int is needed"
-        raise ArgumentError(msg) from None
+    number = as_integer(axis, name=name)
     extent = max(rank, 1)
     if not -extent <= number < extent:
-        msg = f"{name} is {number}, of an array with {rank} axes"
+        msg = (
+            f"{name} is {number}, of an array with {rank} axes; it lies between {-extent} and "
+            f"{extent - 1}"
+        )
         raise ArgumentError(msg)
     return number % extent
 
@@ -77,7 +82,7 @@ def as_bits(array: Array, dtype: DType) -> Array:
     """Return a view of the same elements as numbers of another type of the same width."""
     if isinstance(array, DeviceArray):
         alias = array.alias(DeviceArray, 0, array.size_bytes, CODES[dtype])
-        alias.shape, alias.strides = array.shape, array.strides
+        alias.lay_out(array.shape, array.strides)
         return alias
     return array.view(to_numpy(dtype))
 
@@ -104,11 +109,3 @@ def apart(result: Array, *inputs: Array) -> Array:
     if any(overlaps(result, array) for array in inputs):
         return new_array(result.shape, dtype_of(result), result)
     return result
-
-
-def new_array(shape: Shape, dtype: DType, like: Array, *, zeroed: bool = False) -> Array:
-    """Return a new row-major array on the side of `like`."""
-    if isinstance(like, DeviceArray):
-        make = zeros if zeroed else empty
-        return make(shape, dtype, device=like.device)
-    return np.zeros(shape, to_numpy(dtype)) if zeroed else np.empty(shape, to_numpy(dtype))

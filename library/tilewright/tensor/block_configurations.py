@@ -10,19 +10,29 @@ from __future__ import annotations
 from math import ceil
 from typing import Literal, NamedTuple, cast
 
-from tilewright.abi.dtypes import DType, bfloat16, float8e4nv, float8e5, float16, float32
+from tilewright.abi.dtypes import (
+    DType,
+    bfloat16,
+    float8e4nv,
+    float8e5,
+    float16,
+    float32,
+    int8,
+    int32,
+    uint8,
+)
 from tilewright.abi.tuned import Choice
 from tilewright.tensor.configurations import DotConfiguration, matmul_configuration
 
 Units = tuple[str, str]
 """The axes along which A and B are contiguous."""
 
-BlockKernel = Literal["blocks", "halves", "rows", "parts"]
+BlockKernel = Literal["blocks", "halves", "rows", "parts", "plain"]
 
 
 class BlockForm(NamedTuple):
     """A kernel by blocks with its tiles: `blocks` stores by blocks, `halves` too, each tile in two,
-    `rows` rows of any alignment, `parts` cuts sums along K.
+    `rows` rows of any alignment, `parts` cuts sums along K, `plain` adds up integers.
 
     `is_full` if it takes a gate and a residual; `rows` takes an activation only then, the others
     always. `units` and `results` are those that the bundle has, unless the form is not declared.
@@ -72,10 +82,10 @@ def _of_16_bits(dtype: DType) -> tuple[BlockForm, ...]:
         BlockForm("blocks", DotConfiguration(128, 256, 64, 8, 4), False, _ANY, both),
         BlockForm("blocks", DotConfiguration(128, 128, 64, 8, 4), True, _ANY, both),
         BlockForm("blocks", DotConfiguration(64, 128, 64, 4, 6), True, _ANY, own),
+        BlockForm("blocks", DotConfiguration(64, 64, 128, 4, 5), True, _A_ALONG_K, own),
         BlockForm("rows", DotConfiguration(128, 256, 64, 8, 3), False, _ANY, own),
         BlockForm("rows", DotConfiguration(128, 64, 64, 8, 4), True, _A_ALONG_K, own),
         BlockForm("parts", DotConfiguration(16, 64, 256, 4, 5), True, _A_ALONG_K, own),
-        BlockForm("parts", DotConfiguration(64, 64, 128, 4, 6), True, _A_ALONG_K, own),
     )
 
 
@@ -95,20 +105,27 @@ _OF_TF32 = (
     BlockForm("blocks", DotConfiguration(128, 128, 32, 8, 5), True, _ALONG_K, (float32,)),
     BlockForm("blocks", DotConfiguration(64, 128, 32, 4, 6), True, _ALONG_K, (float32,)),
 )
+_OF_INTEGERS = (
+    BlockForm("plain", DotConfiguration(128, 256, 128, 8, 4), False, _ALONG_K, (int32,)),
+    BlockForm("plain", DotConfiguration(64, 128, 128, 4, 6), False, _ALONG_K, (int32,)),
+)
 BLOCK_FORMS: dict[tuple[DType, str], tuple[BlockForm, ...]] = {
     (float16, "ieee"): _of_16_bits(float16),
     (bfloat16, "ieee"): _of_16_bits(bfloat16),
     (float8e4nv, "ieee"): _OF_8_BITS,
     (float8e5, "ieee"): _OF_8_BITS,
     (float32, "tf32"): _OF_TF32,
+    (int8, "ieee"): _OF_INTEGERS,
+    (uint8, "ieee"): _OF_INTEGERS,
 }
 
 _MULTIPROCESSORS = 132
 _MOST_PARTS = 8
 # What a multiprocessor does in a clock: products and sums by wgmma, of 16 bits; those of mma.sync,
-# which takes 8-bit floats as f16; bytes that reach its shared memory.
+# which takes 8-bit floats as f16, and of integers; bytes that reach its shared memory.
 _WGMMA = 4096
 _MMA = {16: 2000, 32: 700, 8: 700}
+_MMA_INTEGERS = 3500
 _UNALIGNED = 600
 _FEED = 56
 _MMA_FEED = 28
@@ -172,7 +189,8 @@ def clocks_otherwise(product: BlockProduct, *, fast: bool) -> float:
     tiles = matmul_configuration(
         m, n, product.batch, product.dtype, precision=product.precision, fast=fast
     )
-    rate = _MMA[product.dtype.bits] if fast else _UNALIGNED
+    mma = _MMA_INTEGERS if product.dtype.is_integer else _MMA[product.dtype.bits]
+    rate = mma if fast else _UNALIGNED
     return _waves(product, tiles, 1) * (
         ceil(k / tiles.block_k) * _step(tiles, product.dtype, rate, _MMA_FEED) + _store(tiles)
     )

@@ -6,7 +6,7 @@ along K first, if that costs less than it saves; a sum cut into parts gets memor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,9 @@ from tilewright.abi.tuned import Choice
 from tilewright.kernels import matmul as kernels
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
+from tilewright.runtime.geometry import row_major
 from tilewright.runtime.launcher import CODES
-from tilewright.runtime.memory import DeviceArray, row_major
+from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import Array, fits_fast
 from tilewright.tensor.block_configurations import (
     BlockChoice,
@@ -31,6 +32,7 @@ from tilewright.tensor.block_configurations import (
     tuned_form,
     why_form_not,
 )
+from tilewright.tensor.geometry import Arrays
 from tilewright.tensor.launches import PlannedLaunch, Pointer
 from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import count_tiles, launch_options
@@ -46,11 +48,12 @@ if TYPE_CHECKING:
 _EIGHTS = 8
 _ROW_BYTES = 128
 
-_KERNELS: dict[str, Kernel] = {
+BLOCK_KERNELS: dict[str, Kernel] = {
     "blocks": kernels.matmul_blocks,
     "halves": kernels.matmul_halves,
     "rows": kernels.matmul_rows,
     "parts": kernels.matmul_parts,
+    "plain": kernels.matmul_plain_blocks,
 }
 
 
@@ -62,7 +65,7 @@ class PlannedCopy:
     source: Pointer
     target: Pointer
 
-    def run(self, arrays: Sequence[Array], _scalars: tuple[Any, ...] = ()) -> None:
+    def run(self, arrays: Arrays, _scalars: tuple[Any, ...]) -> None:
         """Copy between the operands of a call."""
         copy_elements(_view(arrays, self.source), _view(arrays, self.target))
 
@@ -108,7 +111,7 @@ def tuned_block_steps(
 
 def why_not_by_blocks(operands: Operands, choice: Choice) -> str:
     """Return why a tuned choice cannot serve a product by blocks; empty if it can."""
-    if choice.kernel not in _KERNELS:
+    if choice.kernel not in BLOCK_KERNELS:
         return f"there is no kernel {choice.kernel!r}"
     if not all(operands.aligned[2:]):
         return "the result or an operand of the epilogue is not aligned"
@@ -121,7 +124,7 @@ def why_not_by_blocks(operands: Operands, choice: Choice) -> str:
         return fault
     dtypes = {"a": operands.dtype, "c": operands.result}
     options = _options(operands.precision, product.units, form)
-    return why_no_binary(_KERNELS[form.kernel], dtypes, options)
+    return why_no_binary(BLOCK_KERNELS[form.kernel], dtypes, options)
 
 
 def layout_of(operands: Operands) -> str:
@@ -220,12 +223,14 @@ def _launch(
     operands: Operands, choice: BlockChoice, first_workspace: int
 ) -> tuple[PlannedLaunch | None, list[Workspace]]:
     form, tiles = choice.form, choice.form.tiles
-    kernel = _KERNELS[form.kernel]
+    kernel = BLOCK_KERNELS[form.kernel]
     integers, pointers = operands.integers, operands.pointers
     options = _options(operands.precision, operands.units, form)
     m, n, _ = operands.sizes
     count = count_tiles(m, n, tiles)
     workspaces: list[Workspace] = []
+    if form.kernel == "plain":
+        pointers, integers = pointers[:3], operands.plain_integers
     if form.kernel == "parts":
         whole = count * operands.batch[0] * operands.batch[1]
         size = whole * choice.parts * tiles.block_m * tiles.block_n
@@ -239,12 +244,10 @@ def _launch(
 
 
 def _options(precision: str, units: tuple[str, str], form: BlockForm) -> dict[str, Any]:
-    options = {
-        "A_UNIT": units[0],
-        "B_UNIT": units[1],
-        "PRECISION": precision,
-        **launch_options(form.tiles),
-    }
+    options = {"A_UNIT": units[0], "B_UNIT": units[1], **launch_options(form.tiles)}
+    if form.kernel == "plain":
+        return options
+    options["PRECISION"] = precision
     return options if form.kernel == "parts" else {**options, "FULL_EPILOGUE": form.is_full}
 
 
@@ -255,11 +258,11 @@ def _pointers(workspaces: Iterable[Workspace], first: int) -> tuple[Pointer, ...
     )
 
 
-def _view(arrays: Sequence[Array], pointer: Pointer) -> Array:
+def _view(arrays: Arrays, pointer: Pointer) -> Array:
     array = arrays[pointer.operand]
     if isinstance(array, DeviceArray):
         return array.view(pointer.sizes, pointer.strides, offset=pointer.offset)
     start = pointer.into(arrays)
     assert isinstance(start, np.ndarray), "a view is where its array is"
-    strides: Strides = tuple(stride * array.itemsize for stride in pointer.strides)
+    strides: Strides = tuple(stride * start.itemsize for stride in pointer.strides)
     return np.lib.stride_tricks.as_strided(start, pointer.sizes, strides)

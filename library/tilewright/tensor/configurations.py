@@ -81,7 +81,7 @@ NORM_BACKWARD: tuple[ResidentConfiguration, ...] = (
 )
 NORM_BACKWARD_WALKED = Configuration(1, 1024, 4)
 PARAMETERS_BACKWARD = Configuration(16, 64, 4)
-PARTIALS = Configuration(64, 32, 4)
+PARTIALS = Configuration(256, 16, 8)
 
 SOFTMAX_BACKWARD: tuple[Configuration, ...] = (
     Configuration(16, 128, 4),

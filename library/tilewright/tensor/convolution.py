@@ -9,22 +9,26 @@ from tilewright.abi.dtypes import bfloat16, float16, float32
 from tilewright.errors import ArgumentError
 from tilewright.kernels.convolution import convolution as kernel
 from tilewright.runtime.memory import DeviceArray
-from tilewright.tensor.arrays import (
-    GRID_HEIGHT,
-    Array,
-    as_array,
-    check_same_dtype,
-    dtype_of,
-    is_fast,
-    output,
-    strides_of,
-)
+from tilewright.tensor.arrays import GRID_HEIGHT, Array, fits_fast
 from tilewright.tensor.configurations import convolution_configuration
+from tilewright.tensor.geometry import (
+    Arrays,
+    Geometry,
+    check_given,
+    check_one_dtype,
+    new_array,
+    operands,
+    result_geometry,
+)
+from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
 from tilewright.tensor.products import check_choice, count_tiles, launch_options, precision_of
-from tilewright.tensor.strides import Shape, broadcast_strides
+from tilewright.tensor.strides import broadcast_strides
 
 PRECISIONS = ("ieee", "tf32")
 Pair = int | tuple[int, int]
+
+# The operands by number, as the kernel takes them.
+_X, _W, _BIAS, _OUT = range(4)
 
 _LARGEST = 2**29 - 1  # so that sums of a size and paddings fit in 32 bits
 
@@ -50,41 +54,57 @@ def convolution(
     last if `x` is. `input_precision` is what becomes of f32 operands, "ieee" or "tf32". See
     `reference.convolution`.
     """
-    image, filters = as_array(x, name="x"), as_array(w, name="w")
-    arrays = {"x": image, "w": filters}
-    if bias is not None:
-        arrays["bias"] = as_array(bias, name="bias")
-    check_same_dtype(arrays)
-    dtype = dtype_of(image)
-    if dtype not in (float32, float16, bfloat16):
-        msg = f"x has dtype {dtype}; convolution takes f32, f16 and bf16"
-        raise ArgumentError(msg)
-    check_choice("input_precision", input_precision, PRECISIONS)
+    if type(input_precision) is not str or input_precision != "ieee":
+        check_choice("input_precision", input_precision, PRECISIONS)
     steps = _pair("stride", stride, lowest=1)
     pads = _pair("padding", padding, lowest=0)
     gaps = _pair("dilation", dilation, lowest=1)
-    if len(image.shape) != 4 or len(filters.shape) != 4:
-        msg = f"x and w have four axes each, got shapes {image.shape} and {filters.shape}"
+    if type(groups) is not int and not isinstance(groups, Integral):
+        msg = f"groups is {groups!r}; it is an int"
         raise ArgumentError(msg)
-    images, channels, *size = image.shape
-    count, inner, *taps = filters.shape
-    if (
-        not isinstance(groups, Integral)
-        or groups < 1
-        or count % groups
-        or channels != inner * groups
-    ):
+    arrays, geometries = operands(x=x, w=w, bias=bias, out=out)
+    launch, result = _plan(steps, pads, gaps, int(groups), input_precision, *geometries)
+    array = arrays[_OUT]
+    if array is None:
+        array = arrays[_OUT] = _new_result(result, arrays)
+    if launch is not None:
+        launch.run(arrays, ())
+    return array
+
+
+@planned
+def _plan(
+    steps: tuple[int, int],
+    pads: tuple[int, int],
+    gaps: tuple[int, int],
+    groups: int,
+    input_precision: str,
+    x: Geometry,
+    w: Geometry,
+    bias: Geometry | None,
+    out: Geometry | None,
+) -> tuple[PlannedLaunch | None, Geometry]:
+    """Check a convolution; return its launch, unless the result is empty, and its result."""
+    check_given(x=x, w=w)
+    check_one_dtype({"x": x, "w": w} | ({} if bias is None else {"bias": bias}))
+    if x.dtype not in (float32, float16, bfloat16):
+        msg = f"x has dtype {x.dtype}; convolution takes f32, f16 and bf16"
+        raise ArgumentError(msg)
+    if len(x.shape) != 4 or len(w.shape) != 4:
+        msg = f"x and w have four axes each, got shapes {x.shape} and {w.shape}"
+        raise ArgumentError(msg)
+    images, channels, *size = x.shape
+    count, inner, *taps = w.shape
+    if groups < 1 or count % groups or channels != inner * groups:
         msg = (
-            f"w of shape {filters.shape} does not fit the {channels} channels of x in {groups} "
+            f"w of shape {w.shape} does not fit the {channels} channels of x in {groups} "
             f"groups: it has [filters, channels / groups, taps, taps], filters a multiple of groups"
         )
         raise ArgumentError(msg)
-    if bias is not None and (
-        arrays["bias"].shape != (count,) or (strides_of(arrays["bias"]) != (1,) and count > 1)
-    ):
+    if bias is not None and (bias.shape != (count,) or (bias.strides != (1,) and count > 1)):
         msg = (
-            f"bias must be contiguous of shape ({count},), got shape {arrays['bias'].shape} "
-            f"with strides {strides_of(arrays['bias'])}"
+            f"bias must be contiguous of shape ({count},), got shape {bias.shape} "
+            f"with strides {bias.strides}"
         )
         raise ArgumentError(msg)
     results = [
@@ -101,12 +121,15 @@ def convolution(
     if max(*size, *pads, *reach, inner * prod(taps)) > _LARGEST:
         msg = f"sizes, padding, reach of the taps and elements of a filter are at most {_LARGEST}"
         raise ArgumentError(msg)
-    is_last = strides_of(image)[1] == 1 and channels > 1
-    result = _result(out, (images, count, *results), image, channels_last=is_last)
+    is_last = x.strides[1] == 1 and channels > 1
+    result = result_geometry(out, (images, count, *results), x.dtype, x)
+    if out is None and is_last:
+        height, width = results
+        strides = (height * width * count, 1, width * count, count)
+        result = result._replace(strides=strides)
     if not prod(result.shape):
-        return result
-    walked = [broadcast_strides(a.shape, strides_of(a), a.shape) for a in (image, filters, result)]
-    pointers = (image, filters, arrays.get("bias", result), result)
+        return None, result
+    walked = [broadcast_strides(a.shape, a.strides, a.shape) for a in (x, w, result)]
     integers = (
         images,
         inner,
@@ -120,21 +143,28 @@ def convolution(
         *gaps,
         int(bias is not None),
     )
-    configuration = convolution_configuration(
-        count // groups, dtype, fast=is_fast(kernel, pointers, integers)
+    pointers = (
+        Pointer(_X, 0, x.shape, x.strides),
+        Pointer(_W, 0, w.shape, w.strides),
+        # What is absent is never read; the result's address keeps the pointer valid.
+        Pointer(_OUT if bias is None else _BIAS, 0, (count,), (1,)),
+        Pointer(_OUT, 0, result.shape, result.strides),
     )
+    given = [array for array in (x, w, bias, result) if array is not None]
+    fast = all(array.is_aligned for array in given) and fits_fast(kernel, 4, integers)
+    configuration = convolution_configuration(count // groups, x.dtype, fast=fast)
     tiles = count_tiles(images * prod(results), count // groups, configuration)
-    kernel[(tiles, groups)](
-        *pointers,
-        *integers,
-        CHANNELS_LAST=is_last,
-        PRECISION=precision_of(dtype, input_precision),
+    options = {
+        "CHANNELS_LAST": is_last,
+        "PRECISION": precision_of(x.dtype, input_precision),
         **launch_options(configuration),
-    )
-    return result
+    }
+    return PlannedLaunch(kernel, (tiles, groups, 1), pointers, integers, options), result
 
 
 def _pair(name: str, value: Pair, *, lowest: int) -> tuple[int, int]:
+    if type(value) is int and value >= lowest:
+        return value, value
     pair = value if isinstance(value, tuple | list) else (value, value)
     if len(pair) != 2 or not all(isinstance(x, Integral) and x >= lowest for x in pair):
         msg = f"{name} is an int or two, at least {lowest}, got {value!r}"
@@ -142,12 +172,16 @@ def _pair(name: str, value: Pair, *, lowest: int) -> tuple[int, int]:
     return int(pair[0]), int(pair[1])
 
 
-def _result(out: object | None, shape: Shape, like: Array, *, channels_last: bool) -> Array:
-    if out is not None or not channels_last:
-        return output(out, shape, like)
-    images, filters, height, width = shape
-    laid_out = output(None, (images, height, width, filters), like)
+def _new_result(geometry: Geometry, arrays: Arrays) -> Array:
+    """Return a new array with the axes of a result, which may lie channels last."""
+    if geometry.strides[1] != 1 or geometry.strides[3] == 1:
+        return new_array(geometry, arrays)
+    images, filters, height, width = geometry.shape
+    dense = geometry._replace(
+        shape=(images, height, width, filters),
+        strides=(height * width * filters, width * filters, filters, 1),
+    )
+    laid_out = new_array(dense, arrays)
     if isinstance(laid_out, DeviceArray):
-        strides = (height * width * filters, 1, width * filters, filters)
-        return laid_out.view(shape, strides)
+        return laid_out.view(geometry.shape, geometry.strides)
     return laid_out.transpose(0, 3, 1, 2)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite, prod
-from operator import index
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from tilewright.abi.dtypes import int1, int64
+from tilewright.abi.dtypes import float64, int1, int64
 from tilewright.errors import ArgumentError, ArgumentValueError, IndexRangeError
 from tilewright.kernels import index as kernels
 from tilewright.runtime.memory import DeviceArray, from_numpy
@@ -17,11 +17,13 @@ from tilewright.tensor.arrays import (
     Array,
     are_aligned,
     as_array,
+    as_integer,
     as_number,
     check_has_arithmetic,
     dtype_of,
+    new_array,
 )
-from tilewright.tensor.axes import new_array, viewed
+from tilewright.tensor.axes import viewed
 from tilewright.tensor.configurations import (
     COUNT_FEW,
     COUNT_MANY,
@@ -47,11 +49,12 @@ def bincount(x: object, *, minlength: int = 0) -> Array:
     flat = _flat(array)
     largest, turned = _bounds(flat)
     if flat.shape[0] and turned >= 0:
-        msg = f"bincount counts integers from 0 on, and x has {-1 - turned}"
+        lowest = -1 - turned
+        found = lowest if dtype_of(array).is_signed else lowest + 2**64
+        msg = f"bincount counts integers from 0 to 2**63 - 1, and x has {found}"
         raise IndexRangeError(msg)
-    bins = largest + 1 if flat.shape[0] else 0
-    bins = bins if bins > _count(minlength, "minlength") else minlength
-    return _counted(flat, bins, 0.0, 0.0, 0.0)
+    bins, least = largest + 1 if flat.shape[0] else 0, _count(minlength, "minlength")
+    return _counted(flat, bins if bins > least else least, 0.0, 0.0, 0.0)
 
 
 def histogram(x: object, bins: int = 10, *, range: tuple[float, float] | None = None) -> Array:
@@ -60,23 +63,38 @@ def histogram(x: object, bins: int = 10, *, range: tuple[float, float] | None = 
     Without a range it is that of the elements, for which the call waits for the device; a range
     that is empty is widened by 1/2 on both sides. Which part an element is in is written in
     `reference.index.histogram`: the last one holds the upper end, and NaN and what lies outside
-    are not counted.
+    are not counted. Raises ArgumentValueError for a range that is not finite, or has no such parts.
     """
     array = as_array(x, name="x")
     check_has_arithmetic(array)
     if not dtype_of(array).is_float:
         msg = f"histogram takes floating-point numbers, got {dtype_of(array)}; see bincount"
         raise ArgumentError(msg)
-    if _count(bins, "bins") < 1:
+    parts = _count(bins, "bins")
+    if parts < 1:
         msg = f"bins is {bins}; at least one is needed"
         raise ArgumentValueError(msg)
     flat = _flat(array)
     low, high = _range(flat, range)
-    return _counted(flat, bins, low, high, bins / (high - low))
+    # As the kernel computes them.
+    working = np.float64 if dtype_of(flat) == float64 else np.float32
+    with np.errstate(all="ignore"):
+        scale = np.float64(parts) / (np.float64(high) - low)
+        as_computed = [working(number) for number in (low, high, scale)]
+    if not np.isfinite(as_computed).all() or not as_computed[2] > 0:
+        msg = (
+            f"range ({low}, {high}) has no {parts} equal parts that {dtype_of(flat)} is counted in "
+            f"by {working.__name__}; pass a range that is wider, narrower or of fewer bins"
+        )
+        raise ArgumentValueError(msg)
+    return _counted(flat, parts, low, high, float(scale))
 
 
 def _range(flat: Array, given: tuple[float, float] | None) -> tuple[float, float]:
     if given is not None:
+        if not isinstance(given, Sequence | np.ndarray) or len(given) != 2:
+            msg = f"range is {given!r}; two numbers are needed"
+            raise ArgumentError(msg)
         low, high = (as_number(number, name="range") for number in given)
     elif flat.shape[0]:
         low, high = (float(_on_host(f(flat))) for f in (reduction.min, reduction.max))
@@ -93,11 +111,7 @@ def _on_host(array: Array) -> Any:
 
 
 def _count(value: object, name: str) -> int:
-    try:
-        number = index(cast("Any", value))
-    except TypeError:
-        msg = f"{name} is of {type(value).__name__}; an int is needed"
-        raise ArgumentError(msg) from None
+    number = as_integer(value, name=name)
     if number < 0:
         msg = f"{name} is {number}; it cannot be negative"
         raise ArgumentValueError(msg)

@@ -14,15 +14,8 @@ from tilewright.language.kernel import Kernel
 from tilewright.tensor.arrays import (
     GRID_HEIGHT,
     Array,
-    Operand,
-    as_array,
     check_computed_in_f32,
     check_has_arithmetic,
-    check_same_dtype,
-    dtype_of,
-    output,
-    pieces,
-    strides_of,
 )
 from tilewright.tensor.configurations import (
     ELEMENTWISE_WIDE,
@@ -30,7 +23,22 @@ from tilewright.tensor.configurations import (
     Configuration,
     elementwise_configuration,
 )
-from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
+from tilewright.tensor.geometry import (
+    Geometry,
+    check_given,
+    check_one_dtype,
+    operands,
+    result_geometry,
+)
+from tilewright.tensor.launches import (
+    Piece,
+    Plan,
+    PlannedLaunch,
+    pieces,
+    planned,
+    tile_options,
+)
+from tilewright.tensor.strides import broadcast_shape, broadcast_strides
 
 
 def add(x: object, y: object, *, out: object | None = None) -> Array:
@@ -50,7 +58,7 @@ def exp(x: object, *, out: object | None = None) -> Array:
 
 def gelu(x: object, *, out: object | None = None) -> Array:
     """Return `x / 2 * (1 + erf(x / sqrt 2))` elementwise, see `reference.elementwise.gelu`."""
-    return _unary(kernels.gelu, x, out, wide_16=GELU_WIDE_16)
+    return _unary(kernels.gelu, x, out)
 
 
 def gelu_backward(x: object, dy: object, *, out: object | None = None) -> Array:
@@ -58,64 +66,87 @@ def gelu_backward(x: object, dy: object, *, out: object | None = None) -> Array:
 
     `x` and `dy` have one shape and dtype. See `reference.elementwise.gelu_backward`.
     """
-    array, gradient = as_array(x, name="x"), as_array(dy, name="dy")
-    check_computed_in_f32(array)
-    check_same_dtype({"x": array, "dy": gradient})
-    if gradient.shape != array.shape:
-        msg = f"dy has shape {gradient.shape}, x has {array.shape}; they must be equal"
-        raise ArgumentError(msg)
-    result = output(out, array.shape, array)
-    arrays = (array, gradient, result)
-    _launch(gradients.gelu_backward, array.shape, arrays, is_always_wide=True)
-    return result
+    arrays, geometries = operands(x=x, dy=dy, out=out)
+    return _plan_gelu_backward(*geometries).run(arrays)
 
 
 def _binary(kernel: Kernel, x: object, y: object, out: object | None) -> Array:
-    left, right = as_array(x, name="x"), as_array(y, name="y")
-    check_same_dtype({"x": left, "y": right})
-    check_has_arithmetic(left)
-    shape = broadcast_shape(left.shape, right.shape)
-    result = output(out, shape, left)
-    _launch(kernel, shape, (left, right, result))
-    return result
+    arrays, geometries = operands(x=x, y=y, out=out)
+    return _plan_binary(kernel, *geometries).run(arrays)
 
 
-def _unary(
-    kernel: Kernel, x: object, out: object | None, *, wide_16: Configuration = ELEMENTWISE_WIDE
-) -> Array:
-    array = as_array(x, name="x")
-    check_computed_in_f32(array)
-    result = output(out, array.shape, array)
-    wide = wide_16 if dtype_of(array).bits == 16 else ELEMENTWISE_WIDE
-    _launch(kernel, array.shape, (array, result), wide=wide)
-    return result
+def _unary(kernel: Kernel, x: object, out: object | None) -> Array:
+    arrays, geometries = operands(x=x, out=out)
+    return _plan_unary(kernel, *geometries).run(arrays)
 
 
-def _launch(
+@planned
+def _plan_gelu_backward(x: Geometry, dy: Geometry, out: Geometry | None) -> Plan:
+    check_given(x=x, dy=dy)
+    check_computed_in_f32(x)
+    check_one_dtype({"x": x, "dy": dy})
+    if dy.shape != x.shape:
+        msg = f"dy has shape {dy.shape}, x has {x.shape}; they must be equal"
+        raise ArgumentError(msg)
+    result = result_geometry(out, x.shape, x.dtype, x)
+    return _plan(gradients.gelu_backward, (x, dy, result), is_always_wide=True)
+
+
+@planned
+def _plan_binary(kernel: Kernel, x: Geometry, y: Geometry, out: Geometry | None) -> Plan:
+    check_given(x=x, y=y)
+    check_one_dtype({"x": x, "y": y})
+    check_has_arithmetic(x)
+    result = result_geometry(out, broadcast_shape(x.shape, y.shape), x.dtype, x)
+    return _plan(kernel, (x, y, result))
+
+
+@planned
+def _plan_unary(kernel: Kernel, x: Geometry, out: Geometry | None) -> Plan:
+    check_given(x=x)
+    check_computed_in_f32(x)
+    result = result_geometry(out, x.shape, x.dtype, x)
+    is_narrow_gelu = kernel is kernels.gelu and x.dtype.bits == 16
+    wide = GELU_WIDE_16 if is_narrow_gelu else ELEMENTWISE_WIDE
+    return _plan(kernel, (x, result), wide=wide)
+
+
+def _plan(
     kernel: Kernel,
-    shape: Shape,
-    arrays: tuple[Array, ...],
+    geometries: tuple[Geometry, ...],
     *,
     wide: Configuration = ELEMENTWISE_WIDE,
     is_always_wide: bool = False,
-) -> None:
-    operands = tuple(
-        Operand(array, broadcast_strides(array.shape, strides_of(array), shape)) for array in arrays
+) -> Plan:
+    """Plan a kernel over the operands, the last of which is the result."""
+    result = geometries[-1]
+    strides = tuple(
+        broadcast_strides(array.shape, array.strides, result.shape) for array in geometries
     )
-    for pointers, space in pieces(shape, operands, rank=4):
-        configuration = elementwise_configuration(space.sizes[3])
-        if is_always_wide or configuration == ELEMENTWISE_WIDE:
-            configuration = wide
-        rows = space.sizes[0] * space.sizes[1] * space.sizes[2]
-        grid = (
-            -(-space.sizes[3] // configuration.block_n),
-            min(-(-rows // configuration.block_m), GRID_HEIGHT),
-        )
-        kernel[grid](
-            *pointers,
-            *space.sizes,
-            *chain.from_iterable(space.strides),
-            BLOCK_M=configuration.block_m,
-            BLOCK_N=configuration.block_n,
-            num_warps=configuration.num_warps,
-        )
+    launches = tuple(
+        _launch(kernel, piece, wide=wide, is_always_wide=is_always_wide)
+        for piece in pieces(result.shape, strides, rank=4)
+    )
+    return Plan(launches, result, len(geometries) - 1)
+
+
+def _launch(
+    kernel: Kernel, piece: Piece, *, wide: Configuration, is_always_wide: bool
+) -> PlannedLaunch:
+    sizes, strides = piece.space.sizes, piece.space.strides
+    configuration = elementwise_configuration(sizes[3])
+    if is_always_wide or configuration == ELEMENTWISE_WIDE:
+        configuration = wide
+    rows = sizes[0] * sizes[1] * sizes[2]
+    grid = (
+        -(-sizes[3] // configuration.block_n),
+        min(-(-rows // configuration.block_m), GRID_HEIGHT),
+        1,
+    )
+    return PlannedLaunch(
+        kernel,
+        grid,
+        piece.pointers(*range(len(strides))),
+        (*sizes, *chain.from_iterable(strides)),
+        tile_options(configuration),
+    )

@@ -16,20 +16,23 @@ import numpy as np
 from tilewright.abi.dtypes import int32, int64
 from tilewright.errors import ArgumentError, IndexRangeError
 from tilewright.kernels import index as kernels
-from tilewright.runtime.memory import DeviceArray, row_major
+from tilewright.runtime.geometry import row_major
+from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import (
     GRID_HEIGHT,
     Array,
-    Operand,
     as_array,
+    as_flag,
     check_same_side,
     dtype_of,
+    new_array,
     output,
-    pieces,
     strides_of,
 )
-from tilewright.tensor.axes import apart, as_bits, new_array, one_axis, viewed
+from tilewright.tensor.axes import apart, as_bits, one_axis, viewed
 from tilewright.tensor.configurations import GATHER, TAKE
+from tilewright.tensor.geometry import Arrays, Geometry, geometry_of
+from tilewright.tensor.launches import PlannedLaunch, Pointer, pieces, planned, tile_options
 from tilewright.tensor.movement import BITS, contiguous, copy_elements, is_row_major
 from tilewright.tensor.strides import Shape, Strides, collapsed
 
@@ -43,6 +46,7 @@ def gather(
     dtype. Raises IndexRangeError for an index that names no element, unless `check` is False.
     """
     array, places, place = indexed(x, index, axis)
+    check = as_flag(check, name="check")
     result = output(out, places.shape, array)
     if not prod(places.shape):
         return result
@@ -63,6 +67,7 @@ def take(
     """
     array, places = as_array(x, name="x"), indices_of(index)
     check_same_side({"x": array, "index": places})
+    check = as_flag(check, name="check")
     if not array.shape:
         msg = "x has no axes; an axis to take from is needed"
         raise ArgumentError(msg)
@@ -132,23 +137,30 @@ def _on_host(array: Array) -> np.ndarray[Any, np.dtype[Any]]:
 def _gather(array: Array, places: Array, result: Array, axis: int, *, check: bool) -> None:
     bits = BITS[dtype_of(array).size_bytes]
     source, target = as_bits(array, bits), as_bits(result, bits)
-    along = strides_of(array)[axis]
-    walked = tuple(0 if place == axis else s for place, s in enumerate(strides_of(array)))
     flag = outside_flag(array, check=check)
-    operands = (
-        Operand(source, walked),
-        Operand(places, strides_of(places)),
-        Operand(target, strides_of(target)),
-    )
-    extent = array.shape[axis]
-    for pointers, space in pieces(places.shape, operands, rank=4):
-        rows = space.sizes[0] * space.sizes[1] * space.sizes[2]
-        grid = (-(-space.sizes[3] // GATHER.block_n), min(-(-rows // GATHER.block_m), GRID_HEIGHT))
-        kernels.gather[grid](
-            *pointers, flag, *space.sizes, extent, along, *chain.from_iterable(space.strides),
-            BLOCK_M=GATHER.block_m, BLOCK_N=GATHER.block_n, num_warps=GATHER.num_warps,
-        )  # fmt: skip
-    raise_if_outside(flag, places, extent, check=check)
+    arrays: Arrays = [source, places, target, flag]
+    for launch in _plan_gather(axis, geometry_of(source), geometry_of(places), geometry_of(target)):
+        launch.run(arrays, ())
+    raise_if_outside(flag, places, array.shape[axis], check=check)
+
+
+@planned
+def _plan_gather(
+    axis: int, source: Geometry, places: Geometry, target: Geometry
+) -> tuple[PlannedLaunch, ...]:
+    extent, along = source.shape[axis], source.strides[axis]
+    walked = tuple(0 if place == axis else s for place, s in enumerate(source.strides))
+    flag = Pointer(3, 0, (1,), (1,))
+    launches = []
+    for piece in pieces(places.shape, (walked, places.strides, target.strides), rank=4):
+        sizes = piece.space.sizes
+        rows = sizes[0] * sizes[1] * sizes[2]
+        grid = (-(-sizes[3] // GATHER.block_n), min(-(-rows // GATHER.block_m), GRID_HEIGHT), 1)
+        pointers = (*piece.pointers(0, 1, 2), flag)
+        integers = (*sizes, extent, along, *chain.from_iterable(piece.space.strides))
+        options = tile_options(GATHER)
+        launches.append(PlannedLaunch(kernels.gather, grid, pointers, integers, options))
+    return tuple(launches)
 
 
 def _take_rows(array: Array, flat: Array, dense: Array, axis: int, *, check: bool) -> bool:

@@ -10,10 +10,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from tilewright.abi.signature import DIVISOR
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
+from tilewright.runtime.launch import prepare
 from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import GRID_HEIGHT, Array
+from tilewright.tensor.configurations import Configuration
+from tilewright.tensor.geometry import Arrays, Geometry, result_of
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 
 _P = ParamSpec("_P")
@@ -45,13 +49,27 @@ class Piece:
     offsets: tuple[int, ...]
     space: IndexSpace
 
+    def pointers(self, *numbers: int) -> tuple[Pointer, ...]:
+        """Return where the operands of these numbers begin, the first the first walked here."""
+        walks = zip(numbers, self.offsets, self.space.strides, strict=True)
+        return tuple(
+            Pointer(number, offset, self.space.sizes, strides) for number, offset, strides in walks
+        )
+
+
+def pieces(
+    shape: Shape, strides: tuple[Strides, ...], *, rank: int, keep_last: bool = False
+) -> Iterator[Piece]:
+    """Cut an index space into pieces that collapse to `rank` axes; most spaces are one piece.
+
+    With `keep_last` the last axis is one of its own, and may be empty.
+    """
+    return _pieces(shape, strides, (0,) * len(strides), rank=rank, keep_last=keep_last)
+
 
 def batch_pieces(shape: Shape, strides: tuple[Strides, ...], *, rank: int) -> Iterator[Piece]:
-    """Cut a batch into pieces of `rank` axes, none longer than a grid is high.
-
-    Most batches are one piece.
-    """
-    for piece in _collapsed_pieces(shape, strides, (0,) * len(strides), rank):
+    """Cut a batch into pieces of `rank` axes, none longer than a grid is high."""
+    for piece in pieces(shape, strides, rank=rank):
         space = piece.space
         if max(space.sizes) <= GRID_HEIGHT:
             yield piece
@@ -66,19 +84,24 @@ def batch_pieces(shape: Shape, strides: tuple[Strides, ...], *, rank: int) -> It
             yield Piece(offsets, IndexSpace(sizes, space.strides))
 
 
-def _collapsed_pieces(
-    shape: Shape, strides: tuple[Strides, ...], offsets: tuple[int, ...], rank: int
+def _pieces(
+    shape: Shape,
+    strides: tuple[Strides, ...],
+    offsets: tuple[int, ...],
+    *,
+    rank: int,
+    keep_last: bool,
 ) -> Iterator[Piece]:
-    space = collapsed(shape, strides, rank=rank, keep_last=False)
+    space = collapsed(shape, strides, rank=rank, keep_last=keep_last)
     if space is not None:
-        if space.size:
+        if prod(space.sizes[:-1] if keep_last else space.sizes):
             yield Piece(offsets, space)
         return
     inner = tuple(walk[1:] for walk in strides)
     for index in range(shape[0]):
         moved = zip(offsets, strides, strict=True)
         starts = tuple(offset + index * walk[0] for offset, walk in moved)
-        yield from _collapsed_pieces(shape[1:], inner, starts, rank)
+        yield from _pieces(shape[1:], inner, starts, rank=rank, keep_last=keep_last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,27 +113,32 @@ class Pointer:
     sizes: Shape
     strides: Strides
 
-    def into(self, arrays: Sequence[Array]) -> Array:
+    def into(self, arrays: Arrays) -> Array:
         """Return the view of the operand that begins there."""
         array = arrays[self.operand]
+        assert array is not None  # a plan has no pointer into what is absent
         if not self.offset:
             return array
         if isinstance(array, DeviceArray):
             return array.view(self.sizes, self.strides, offset=self.offset)
         width = array.itemsize
-        reached = np.lib.stride_tricks.as_strided(array, (self.offset + 1,), (width,))
+        first = np.lib.stride_tricks.as_strided(array, (2,), (self.offset * width,))[1:]
         return np.lib.stride_tricks.as_strided(
-            reached[self.offset :], self.sizes, [stride * width for stride in self.strides]
+            first, self.sizes, [stride * width for stride in self.strides]
         )
 
 
 class PlannedLaunch:
     """One launch of a plan: everything but the arrays and the scalars of a call.
 
-    Behind the scalars of a call come the `flags`.
+    The kernel takes pointers, the `tail`, the scalars of a call and the `flags`, in this order;
+    `options` are its constexprs, `num_warps` and `num_stages`. `run(arrays, scalars)` launches
+    over the operands, of which it takes a list; scalars that the kernel does not take are ignored.
     """
 
-    __slots__ = ("flags", "kernel", "operands", "options", "pointers", "start", "tail")
+    __slots__ = ("kernel", "pointers", "run", "start")
+
+    run: Callable[[Arrays, tuple[Any, ...]], None]
 
     def __init__(
         self,
@@ -122,22 +150,56 @@ class PlannedLaunch:
         *,
         flags: tuple[int, ...] = (),
     ) -> None:
+        constexprs = dict(options)
+        warps = {
+            name: constexprs.pop(name) for name in ("num_warps", "num_stages") if name in options
+        }
+        names = [p.name for p in kernel.parameters if not p.is_constexpr]
+        first, last = len(pointers) + len(tail), len(names) - len(flags)
+        known = dict(zip(names[len(pointers) : first], tail, strict=True))
+        known |= zip(names[last:], flags, strict=True)
+        given = {name: -1 - index for index, name in enumerate(names[first:last])}
+        # What begins inside an operand is a view of it, and then the launch takes views only.
+        is_inside = any(pointer.offset for pointer in pointers)
+        places = range(len(pointers)) if is_inside else [pointer.operand for pointer in pointers]
+        given |= zip(names, places, strict=False)
         self.kernel = kernel
-        self.start: Callable[..., None] = kernel[grid]
         self.pointers = pointers
-        # The operands as they are, where no pointer lies inside one.
-        self.operands = None if any(p.offset for p in pointers) else [p.operand for p in pointers]
-        self.tail = tail
-        self.options = options
-        self.flags = flags
+        self.start = prepare(kernel, grid, known | constexprs, given, **warps)
+        self.run = self._run_inside if is_inside else self.start
 
-    def run(self, arrays: Sequence[Array], scalars: tuple[Any, ...] = ()) -> None:
-        """Launch over the operands, with the scalars of this call."""
-        if self.operands is not None:
-            walked = [arrays[operand] for operand in self.operands]
-        else:
-            walked = [pointer.into(arrays) for pointer in self.pointers]
-        self.start(*walked, *self.tail, *scalars, *self.flags, **self.options)
+    def _run_inside(self, arrays: Arrays, scalars: tuple[Any, ...]) -> None:
+        self.start([pointer.into(arrays) for pointer in self.pointers], scalars)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The launches of an operation, and the geometry of its result, the operand `place`."""
+
+    launches: tuple[PlannedLaunch, ...]
+    result: Geometry
+    place: int
+
+    def run(self, arrays: Arrays, scalars: tuple[Any, ...] = ()) -> Array:
+        """Launch over the operands of a call, with its scalars; return the result."""
+        result = result_of(arrays, self.place, self.result)
+        for launch in self.launches:
+            launch.run(arrays, scalars)
+        return result
+
+
+def is_aligned(walked: Sequence[Geometry], piece: Piece) -> bool:
+    """Return whether the operands that a piece walks begin in it where the fast form needs it."""
+    return all(
+        array.is_aligned and offset * array.dtype.size_bytes % DIVISOR == 0
+        for array, offset in zip(walked, piece.offsets, strict=True)
+    )
+
+
+def tile_options(tiles: Configuration, *, has_rows: bool = True) -> dict[str, int]:
+    """Return the constexprs and options of a launch over tiles, or over rows of them."""
+    rows = {"BLOCK_M": tiles.block_m} if has_rows else {}
+    return rows | {"BLOCK_N": tiles.block_n, "num_warps": tiles.num_warps}
 
 
 def is_empty(shape: Shape) -> bool:

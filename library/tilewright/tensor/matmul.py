@@ -7,6 +7,8 @@ product of the transposed operands. All of this depends on geometries alone and 
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.abi.dtypes import (
     DType,
     bfloat16,
@@ -22,16 +24,16 @@ from tilewright.abi.dtypes import (
 from tilewright.errors import ArgumentError
 from tilewright.kernels import matmul as kernels
 from tilewright.lazy_dataclass import dataclass
-from tilewright.tensor.arrays import Array, as_array, as_number
+from tilewright.tensor.arrays import Array, as_number
 from tilewright.tensor.block_launches import PlannedStep
 from tilewright.tensor.geometry import (
     Geometry,
+    check_given,
     check_one_dtype,
     check_one_side,
-    geometry_of,
-    new_array,
-    optional_geometry,
+    operands,
     result_geometry,
+    result_of,
 )
 from tilewright.tensor.launches import is_empty, planned
 from tilewright.tensor.matmul_launches import (
@@ -98,62 +100,56 @@ def matmul(
     `activation` is "relu", "gelu" (with the error function), "silu" or "sigmoid"; `input_precision`
     is what becomes of f32 operands, "ieee", "tf32" or "tf32x3", see `tl.dot`. `residual` may be
     `out`; else `out` must not overlap what is read. See `reference.matmul`.
+
+    On a GPU that copies blocks by itself, factors of a large product whose rows do not begin at
+    multiples of 16 bytes, or lie along no axis that the hardware reads, are copied first, which
+    takes memory of their size.
     """
-    check_choice("input_precision", input_precision, PRECISIONS)
-    check_choice("activation", activation, ACTIVATIONS)
-    left, right = as_array(a, name="a"), as_array(b, name="b")
-    target, shift, factor, addend = (
-        None if value is None else as_array(value, name=name)
-        for name, value in (("out", out), ("bias", bias), ("gate", gate), ("residual", residual))
-    )
+    if type(input_precision) is not str or input_precision != "ieee":
+        check_choice("input_precision", input_precision, PRECISIONS)
+    if activation is not None:
+        check_choice("activation", activation, ACTIVATIONS)
+    if out_dtype is not None and not isinstance(out_dtype, DType):
+        msg = f"out_dtype is {out_dtype!r}; it is one of tilewright.language, as tl.float32"
+        raise ArgumentError(msg)
     scale = alpha if type(alpha) is float else as_number(alpha, name="alpha")
-    plan = _plan(
-        geometry_of(left),
-        geometry_of(right),
-        optional_geometry(target),
-        optional_geometry(shift),
-        optional_geometry(factor),
-        optional_geometry(addend),
-        activation,
-        input_precision,
-        out_dtype,
-        scale != 1.0,
-    )
-    result = new_array(plan.result) if target is None else target
-    # What is absent is never read; the result's address keeps the pointer valid.
-    arrays = [left, right, result, *(result if x is None else x for x in (shift, factor, addend))]
+    arrays, geometries = operands(a=a, b=b, out=out, bias=bias, gate=gate, residual=residual)
+    plan = _plan(geometries, activation, input_precision, out_dtype, scale != 1.0)
+    result = result_of(arrays, C, plan.result)
     if plan.workspaces:
-        arrays += obtain(plan.workspaces, result)
-    scalars = () if plan.numbers is None else (scale, *plan.numbers)
+        arrays += obtain(plan.workspaces, arrays, plan.result.device)
     for step in plan.steps:
-        step.run(arrays, scalars)
+        step.run(arrays, (scale, *plan.numbers))
     return result
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a product takes, the geometry of its result, and what follows alpha, if it does."""
+    """What a product takes, the geometry of its result, and the numbers that follow alpha."""
 
     steps: tuple[PlannedStep, ...]
     workspaces: tuple[Workspace, ...]
     result: Geometry
-    numbers: tuple[int, ...] | None
+    numbers: tuple[int, ...]
 
 
 @planned
 def _plan(
-    left: Geometry,
-    right: Geometry,
-    out: Geometry | None,
-    bias: Geometry | None,
-    gate: Geometry | None,
-    residual: Geometry | None,
+    geometries: tuple[Any, ...],
     activation: str | None,
     input_precision: str,
     out_dtype: DType | None,
     is_scaled: bool,
 ) -> _Plan:
     """Check a product and plan its launches."""
+    left: Geometry
+    right: Geometry
+    out: Geometry | None
+    bias: Geometry | None
+    gate: Geometry | None
+    residual: Geometry | None
+    left, right, out, bias, gate, residual = geometries
+    check_given(a=left, b=right)
     check_one_dtype({"a": left, "b": right})
     result_dtype = _result_dtype(left.dtype, out_dtype)
     batch, sizes = _sizes(left.shape, right.shape)
@@ -192,7 +188,7 @@ def _plan(
     if row == 1 and (column != 1 or n == 1) and bias is None:
         product = product.transposed()
     flags = (int(x is not None) for x in (bias, gate, residual))
-    numbers = None if is_plain else (ACTIVATIONS[activation], *flags)
+    numbers = (ACTIVATIONS[activation], *flags)  # a plain product takes none
     planned = Steps((), ()) if is_empty(shape) else plan_steps(batch, product)
     return _Plan(planned.steps, planned.workspaces, result, numbers)
 

@@ -129,6 +129,11 @@ class Operands:
         """The integers of a launch."""
         return (*self.sizes, *self.extents, *chain.from_iterable(self.strides))
 
+    @property
+    def plain_integers(self) -> tuple[int, ...]:
+        """The integers of a launch that takes neither gate nor residual."""
+        return self.integers[: -2 * _STRIDES]
+
     def along_k(self, side: int) -> tuple[int, int, int, int]:
         """Return the strides of a factor along the batch, M or N, and K."""
         batch0, batch1, outer, inner = self.strides[side]
@@ -249,7 +254,7 @@ def _steps(
     other = operands.in_one_form()
     pointers, integers = other.pointers, other.integers
     if is_plain:
-        pointers, integers = pointers[:3], integers[: -2 * _STRIDES]
+        pointers, integers = pointers[:3], other.plain_integers
     aligned = other.aligned[:3] if is_plain else other.aligned
     fast = all(aligned) and fits_fast(kernel, len(pointers), integers)
     tuned = tuned_choice(
@@ -259,10 +264,10 @@ def _steps(
         device=device,
         why_not=partial(_why_not, operands, fast=fast, device=device),
     )
-    if copies_blocks(device) and not is_plain:
+    if copies_blocks(device):
         if tuned is None:
             found = block_steps(operands, fast=fast, first_workspace=first_workspace)
-        elif tuned.kernel == kernels.matmul.name:
+        elif tuned.kernel == kernel.name:
             found = None
         else:
             found = tuned_block_steps(operands, tuned, first_workspace=first_workspace)
@@ -304,7 +309,7 @@ def _why_not(operands: Operands, choice: Choice, *, fast: bool, device: int | No
             return ""
         dtypes = {"a": operands.dtype, "c": operands.result}
         return why_no_binary(kernel, dtypes, _options(operands.in_one_form(), tiles))
-    if is_plain or not copies_blocks(device):
+    if not copies_blocks(device):
         return "products here do not go by blocks"
     return why_not_by_blocks(operands, choice)
 

@@ -7,36 +7,44 @@ shared memory; what is contiguous nowhere is copied element by element.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from math import prod
-from typing import cast
+from typing import Literal
 
 from tilewright.abi.dtypes import DType, uint8, uint16, uint32, uint64
 from tilewright.errors import ArgumentError
 from tilewright.kernels import movement as kernels
-from tilewright.runtime.memory import row_major
+from tilewright.lazy_dataclass import dataclass
+from tilewright.runtime.geometry import row_major
 from tilewright.tensor.arrays import (
     GRID_HEIGHT,
     Array,
-    Operand,
     as_array,
+    as_integer,
     dtype_of,
-    output,
-    pieces,
+    new_array,
     strides_of,
 )
-from tilewright.tensor.axes import (
-    as_bits,
-    is_same_place,
-    new_array,
-    one_axis,
-    overlaps,
-    transposed,
-    viewed,
-)
+from tilewright.tensor.axes import as_bits, is_same_place, one_axis, overlaps, transposed
 from tilewright.tensor.configurations import COPY_TALL, COPY_WIDE, TRANSPOSE
-from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
+from tilewright.tensor.geometry import (
+    Arrays,
+    Geometry,
+    check_given,
+    geometry_of,
+    operands,
+    result_geometry,
+    result_of,
+)
+from tilewright.tensor.launches import (
+    PlannedLaunch,
+    Pointer,
+    pieces,
+    planned,
+    tile_options,
+)
+from tilewright.tensor.strides import Shape, Strides
 
 BITS: dict[int, DType] = {1: uint8, 2: uint16, 4: uint32, 8: uint64}
 """What elements of so many bytes are moved as."""
@@ -47,10 +55,7 @@ _WORTH_CROSSING = 16
 
 def copy(x: object, *, out: object | None = None) -> Array:
     """Return a row-major copy of `x`, or write it to `out`, whatever the strides of either."""
-    array = as_array(x, name="x")
-    result = output(out, array.shape, array)
-    copy_elements(array, result)
-    return result
+    return _permuted(None, x, out)
 
 
 def contiguous(x: object, *, out: object | None = None) -> Array:
@@ -63,19 +68,15 @@ def contiguous(x: object, *, out: object | None = None) -> Array:
 
 def permute(x: object, axes: Sequence[int], *, out: object | None = None) -> Array:
     """Return a row-major copy of `x` whose axis i is axis `axes[i]` of `x`."""
-    array = as_array(x, name="x")
-    rank = len(array.shape)
-    order = tuple(one_axis(axis, rank, name="axes") for axis in axes)
-    if sorted(order) != list(range(rank)):
-        msg = f"axes are {tuple(axes)}; an order of the {rank} axes of x is needed"
+    if not isinstance(axes, Iterable):
+        msg = f"axes is of {type(axes).__name__}; a sequence of the axes of x is needed"
         raise ArgumentError(msg)
-    return copy(transposed(array, order), out=out)
+    return _permuted(tuple(as_integer(axis, name="axes") for axis in axes), x, out)
 
 
 def transpose(x: object, axes: Sequence[int] | None = None, *, out: object | None = None) -> Array:
     """Return a row-major copy with the axes in the order `axes`, by default reversed."""
-    array = as_array(x, name="x")
-    return permute(array, range(len(array.shape))[::-1] if axes is None else axes, out=out)
+    return _permuted("reversed", x, out) if axes is None else permute(x, axes, out=out)
 
 
 def is_row_major(array: Array) -> bool:
@@ -91,16 +92,81 @@ def copy_elements(source: Array, target: Array) -> None:
     """Write every element of `source` to its place in `target`, which has its shape and dtype."""
     if is_same_place(source, target):
         return
-    bits = BITS[dtype_of(source).size_bytes]
     if overlaps(source, target):
         apart_from_target = new_array(source.shape, dtype_of(source), source)
-        copy_elements(source, apart_from_target)
+        _move(source, apart_from_target)
         source = apart_from_target
-    arrays = as_bits(source, bits), as_bits(target, bits)
+    _move(source, target)
+
+
+def _move(source: Array, target: Array) -> None:
+    _launch(_plan(geometry_of(source), geometry_of(target)), source, target)
+
+
+def _launch(launches: tuple[PlannedLaunch, ...], source: Array, target: Array) -> None:
+    bits = BITS[dtype_of(source).size_bytes]
+    arrays: Arrays = [as_bits(source, bits), as_bits(target, bits)]
+    for launch in launches:
+        launch.run(arrays, ())
+
+
+def _permuted(
+    axes: tuple[int, ...] | Literal["reversed"] | None, x: object, out: object | None
+) -> Array:
+    """Return a copy with the axes in that order; None leaves it."""
+    arrays, geometries = operands(x=x, out=out)
+    copied = _plan_copied(axes, *geometries)
+    result = result_of(arrays, 1, copied.result)
+    array = arrays[0]
+    assert array is not None  # else there was no plan
+    if out is None:
+        _launch(copied.launches, array, result)
+    else:
+        order = copied.order
+        copy_elements(array if order is None else transposed(array, order), result)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A checked copy with the axes in an order: what is launched unless the arrays overlap."""
+
+    order: tuple[int, ...] | None
+    result: Geometry
+    launches: tuple[PlannedLaunch, ...]
+
+
+@planned
+def _plan_copied(
+    axes: tuple[int, ...] | Literal["reversed"] | None, x: Geometry, out: Geometry | None
+) -> _Copied:
+    check_given(x=x)
+    rank = len(x.shape)
+    order = tuple(range(rank))
+    if axes == "reversed":
+        order = order[::-1]
+    elif axes is not None:
+        order = tuple(one_axis(axis, rank, name="axes") for axis in axes)
+        if sorted(order) != list(range(rank)):
+            msg = f"axes are {order}; an order of the {rank} axes of x is needed"
+            raise ArgumentError(msg)
+    source = x._replace(
+        shape=tuple(x.shape[axis] for axis in order),
+        strides=tuple(x.strides[axis] for axis in order),
+    )
+    result = result_geometry(out, source.shape, x.dtype, x)
+    # Into an array that is given what is copied depends on where it lies.
+    launches = _plan(source, result) if out is None else ()
+    return _Copied(None if axes is None else order, result, launches)
+
+
+@planned
+def _plan(source: Geometry, target: Geometry) -> tuple[PlannedLaunch, ...]:
+    """Plan a copy, of bits, between arrays of one shape."""
     walks = [
         (extent, from_stride, to_stride)
         for extent, from_stride, to_stride in zip(
-            source.shape, strides_of(source), strides_of(target), strict=True
+            source.shape, source.strides, target.strides, strict=True
         )
         if extent != 1
     ]
@@ -108,15 +174,9 @@ def copy_elements(source: Array, target: Array) -> None:
     walks.sort(key=lambda walk: -abs(walk[2]))
     crossed = _crossed_axis(walks)
     if crossed is None:
-        shape = tuple(walk[0] for walk in walks)
-        operands = tuple(
-            Operand(array, tuple(walk[place] for walk in walks))
-            for place, array in enumerate(arrays, start=1)
-        )
-        _copy_rows(shape, operands)
-        return
+        return tuple(_copy_rows(walks))
     walks.append(walks.pop(crossed))
-    _transpose(walks, arrays)
+    return tuple(_transpose(walks, source.dtype.size_bytes))
 
 
 def _crossed_axis(walks: list[tuple[int, int, int]]) -> int | None:
@@ -131,53 +191,59 @@ def _crossed_axis(walks: list[tuple[int, int, int]]) -> int | None:
     return None
 
 
-def _copy_rows(shape: Shape, operands: tuple[Operand, ...]) -> None:
-    for pointers, space in pieces(shape, operands, rank=4):
-        configuration = COPY_WIDE if space.sizes[3] > 4 * COPY_TALL.block_n else COPY_TALL
-        rows = space.sizes[0] * space.sizes[1] * space.sizes[2]
+def _copy_rows(walks: list[tuple[int, int, int]]) -> Iterator[PlannedLaunch]:
+    shape, from_strides, to_strides = _unzipped(walks)
+    for piece in pieces(shape, (from_strides, to_strides), rank=4):
+        sizes = piece.space.sizes
+        configuration = COPY_WIDE if sizes[3] > 4 * COPY_TALL.block_n else COPY_TALL
+        rows = sizes[0] * sizes[1] * sizes[2]
         grid = (
-            -(-space.sizes[3] // configuration.block_n),
+            -(-sizes[3] // configuration.block_n),
             min(-(-rows // configuration.block_m), GRID_HEIGHT),
+            1,
         )
-        kernels.copy[grid](
-            *pointers,
-            *space.sizes,
-            *chain.from_iterable(space.strides),
-            BLOCK_M=configuration.block_m,
-            BLOCK_N=configuration.block_n,
-            num_warps=configuration.num_warps,
-        )
+        integers = (*sizes, *chain.from_iterable(piece.space.strides))
+        options = tile_options(configuration)
+        yield PlannedLaunch(kernels.copy, grid, piece.pointers(0, 1), integers, options)
 
 
-def _transpose(walks: list[tuple[int, int, int]], arrays: tuple[Array, Array]) -> None:
+def _transpose(walks: list[tuple[int, int, int]], size_bytes: int) -> Iterator[PlannedLaunch]:
     """Cross the last two axes: the target's contiguous one and, last, the source's."""
-    tiles = TRANSPOSE[dtype_of(arrays[0]).size_bytes]
-    (rows, x_row, _), (columns, _, out_column) = walks[-2:]
-    for (x, out), space in _matrices(walks, arrays):
-        across = -(-rows // tiles.block_m) * -(-columns // tiles.block_n)
-        kernels.transpose[(across, min(prod(space.sizes), GRID_HEIGHT))](
-            x, out, *space.sizes, rows, columns,
-            *space.strides[0], x_row, *space.strides[1], out_column,
-            BLOCK_M=tiles.block_m, BLOCK_N=tiles.block_n, num_warps=tiles.num_warps,
-        )  # fmt: skip
+    tiles = TRANSPOSE[size_bytes]
+    shape, from_strides, to_strides = _unzipped(walks)
+    rows, columns = shape[-2:]
+    if not prod(shape):
+        return
+    across = -(-rows // tiles.block_m) * -(-columns // tiles.block_n)
+    for piece in pieces(shape[:-2], (from_strides[:-2], to_strides[:-2]), rank=2):
+        space = piece.space
+        x, out = (
+            Pointer(number, offset, (*space.sizes, rows, columns), (*outer, *strides[-2:]))
+            for number, offset, outer, strides in zip(
+                (0, 1), piece.offsets, space.strides, (from_strides, to_strides), strict=True
+            )
+        )
+        yield PlannedLaunch(
+            kernels.transpose,
+            (across, min(prod(space.sizes), GRID_HEIGHT), 1),
+            (x, out),
+            (
+                *space.sizes,
+                rows,
+                columns,
+                *space.strides[0],
+                from_strides[-2],
+                *space.strides[1],
+                to_strides[-1],
+            ),
+            tile_options(tiles),
+        )
 
 
-def _matrices(
-    walks: list[tuple[int, int, int]], arrays: tuple[Array, Array]
-) -> Iterator[tuple[tuple[Array, Array], IndexSpace]]:
-    """Cut the axes before the last two into batches of two axes."""
-    shape = tuple(walk[0] for walk in walks)
-    strides: tuple[Strides, Strides] = (
+def _unzipped(walks: list[tuple[int, int, int]]) -> tuple[Shape, Strides, Strides]:
+    """Return the shape and the strides of both operands."""
+    return (
+        tuple(walk[0] for walk in walks),
         tuple(walk[1] for walk in walks),
         tuple(walk[2] for walk in walks),
     )
-    batch = collapsed(shape[:-2], (strides[0][:-2], strides[1][:-2]), rank=2, keep_last=False)
-    if batch is not None:
-        if prod(shape):
-            yield arrays, batch
-        return
-    views = [viewed(array, shape, walk) for array, walk in zip(arrays, strides, strict=True)]
-    for index in range(shape[0]):
-        yield from _matrices(
-            walks[1:], (cast("Array", views[0][index]), cast("Array", views[1][index]))
-        )

@@ -7,10 +7,8 @@ every 2 integers or f64, so `offset + ceil(n / 4)` begins what an earlier call o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
-from operator import index
-from typing import Any, cast
 
 import numpy as np
 
@@ -25,9 +23,18 @@ from tilewright.abi.dtypes import (
 )
 from tilewright.errors import ArgumentError, ArgumentValueError
 from tilewright.kernels import random as kernels
-from tilewright.runtime.memory import empty
-from tilewright.tensor.arrays import Array, are_aligned, as_array, as_number, dtype_of, output
-from tilewright.tensor.axes import is_same_place, new_array, overlaps, viewed
+from tilewright.runtime.memory import empty, extents_of
+from tilewright.tensor.arrays import (
+    Array,
+    are_aligned,
+    as_array,
+    as_integer,
+    as_number,
+    dtype_of,
+    new_array,
+    output,
+)
+from tilewright.tensor.axes import is_same_place, overlaps, viewed
 from tilewright.tensor.configurations import RANDOM_COUNTERS
 from tilewright.tensor.movement import contiguous, copy_elements, is_row_major
 
@@ -87,7 +94,7 @@ def randint(
     The whole range of `dtype` is allowed. Where they go is as for `rand`. Raises ArgumentValueError
     when there is no such integer, or `dtype` does not hold them.
     """
-    first, last = _integer(low, "low"), _integer(high, "high") - 1
+    first, last = as_integer(low, name="low"), as_integer(high, name="high") - 1
     if not isinstance(dtype, DType) or not dtype.is_integer or dtype == int1:
         msg = f"randint gives integers, got dtype {dtype}"
         raise ArgumentError(msg)
@@ -118,6 +125,7 @@ def dropout(x: object, p: float, *, seed: int, offset: int = 0, out: object | No
     if not 0 <= probability <= 1:
         msg = f"p is {probability}; a probability lies in [0, 1]"
         raise ArgumentValueError(msg)
+    key, first = _seed(seed), _offset(offset)
     result = output(out, array.shape, array)
     count = prod(array.shape)
     if not count:
@@ -134,7 +142,7 @@ def dropout(x: object, p: float, *, seed: int, offset: int = 0, out: object | No
         x_piece, piece = flat_source[start : start + _PIECE], flat_target[start : start + _PIECE]
         kernels.dropout[(-(-piece.shape[0] // (4 * RANDOM_COUNTERS)),)](
             x_piece, piece, piece.shape[0],
-            *_parts(_seed(seed)), *_parts(_offset(offset) + start // 4), threshold,
+            *_parts(key), *_parts(first + start // 4), threshold,
             int(drops_all), np.float64(scale), BLOCK=RANDOM_COUNTERS, num_warps=4,
         )  # fmt: skip
     if target is not result:
@@ -152,10 +160,11 @@ def _filled(
     out: object | None,
     bounds: tuple[int, int] = (0, 0),
 ) -> Array:
-    if kind != "integers" and dtype not in _FLOATS:
-        msg = f"random numbers are f16, bf16, f32 or f64, got {dtype}"
+    if kind != "integers" and not (isinstance(dtype, DType) and dtype in _FLOATS):
+        msg = f"dtype is {dtype}; tl.float16, tl.bfloat16, tl.float32 or tl.float64 is needed"
         raise ArgumentError(msg)
-    extents = tuple(map(index, shape if isinstance(shape, Iterable) else (shape,)))
+    key, first = _seed(seed), _offset(offset)
+    extents = extents_of(shape)
     if out is None:
         result: Array = empty(extents, dtype, device=device)
     else:
@@ -172,7 +181,7 @@ def _filled(
         piece = flat[start : start + _PIECE]
         kernels.fill[(-(-piece.shape[0] // (per_counter * RANDOM_COUNTERS)),)](
             piece, piece.shape[0],
-            *_parts(_seed(seed)), *_parts(_offset(offset) + start // per_counter),
+            *_parts(key), *_parts(first + start // per_counter),
             *_parts(bounds[0]), *_parts(bounds[1]),
             KIND=kind, BLOCK=RANDOM_COUNTERS, num_warps=4,
         )  # fmt: skip
@@ -181,24 +190,16 @@ def _filled(
     return result
 
 
-def _integer(value: object, name: str) -> int:
-    try:
-        return index(cast("Any", value))
-    except TypeError:
-        msg = f"{name} is of {type(value).__name__}; an int is needed"
-        raise ArgumentError(msg) from None
-
-
 def _seed(seed: int) -> int:
-    number = _integer(seed, "seed")
+    number = as_integer(seed, name="seed")
     if not -(2**63) <= number < 2**64:
-        msg = f"seed is {number}; it has 64 bits"
+        msg = f"seed is {number}; it has 64 bits, from -2**63 to 2**64 - 1"
         raise ArgumentValueError(msg)
     return number
 
 
 def _offset(offset: int) -> int:
-    number = _integer(offset, "offset")
+    number = as_integer(offset, name="offset")
     if not 0 <= number < 2**64:
         msg = f"offset is {number}; it counts from 0 to 2**64 - 1"
         raise ArgumentValueError(msg)

@@ -7,8 +7,8 @@ of the last axis of many rows go to the kernels of `tensor.rows`, which hold who
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
+from typing import Literal
 
 from tilewright.abi.dtypes import (
     DType,
@@ -19,22 +19,34 @@ from tilewright.abi.dtypes import (
     int64,
     uint64,
 )
-from tilewright.abi.signature import DIVISOR
-from tilewright.errors import ArgumentError
+from tilewright.abi.signature import DIVISOR, INT31_MAX
+from tilewright.errors import ArgumentError, ArgumentValueError
 from tilewright.kernels import reduction as kernels
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor import rows as row_operations
 from tilewright.tensor.arrays import (
     Array,
-    as_array,
+    as_flag,
+    as_integer,
     check_has_arithmetic,
     dtype_of,
-    is_fast,
-    output,
+    fits_fast,
+    new_array,
     strides_of,
 )
-from tilewright.tensor.axes import Axes, new_array, overlaps, several_axes, transposed, viewed
+from tilewright.tensor.axes import Axes, overlaps, several_axes, transposed, viewed
 from tilewright.tensor.configurations import MOST_PARTS, reduce_configuration
+from tilewright.tensor.geometry import (
+    Arrays,
+    Geometry,
+    check_given,
+    geometry_of,
+    operands,
+    result_geometry,
+    result_of,
+)
+from tilewright.tensor.geometry import new_array as new_operand
+from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
 from tilewright.tensor.movement import contiguous, copy_elements
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapse, pad
 
@@ -52,6 +64,19 @@ _FEW_ROWS, _LONG_ROW = 8, 16384
 _FEW_COLUMNS = 8
 _FLOATS = (float16, bfloat16, float32)
 
+# What the kernels compute for an operation, and the flag that they take; what it is called.
+_KERNELS: dict[str, tuple[str, int]] = {
+    "sum": ("sum", 0),
+    "mean": ("mean", 0),
+    "maximum": ("max", 0),
+    "minimum": ("max", 1),
+    "argmax": ("arg", 0),
+    "argmin": ("arg", 1),
+    "var": ("var", 0),
+    "std": ("var", 1),
+}
+_OF_ELEMENTS = ("maximum", "minimum", "argmax", "argmin")  # of which there must be one
+
 
 def sum(x: object, axis: Axes = None, *, keepdim: bool = False, out: object | None = None) -> Array:
     """Return the sum over one axis, several or all; nothing sums to 0.
@@ -59,20 +84,14 @@ def sum(x: object, axis: Axes = None, *, keepdim: bool = False, out: object | No
     Narrow floats are added in f32 and rounded once; bools and integers in i64, unsigned ones in
     u64, which is the dtype of the result. Equal inputs give equal bits.
     """
-    array = _checked(x)
-    dtype = dtype_of(array)
-    wide = dtype if dtype.is_float else uint64 if dtype.kind == "uint" else int64
-    return _reduce(array, axis, "sum", wide, keepdim=keepdim, out=out)
+    return _reduce("sum", x, axis, keepdim=keepdim, out=out)
 
 
 def mean(
     x: object, axis: Axes = None, *, keepdim: bool = False, out: object | None = None
 ) -> Array:
     """Return the mean over one axis, several or all; NaN of nothing, f32 of integers and bools."""
-    array = _checked(x)
-    dtype = dtype_of(array)
-    wide = dtype if dtype.is_float else float32
-    return _reduce(array, axis, "mean", wide, keepdim=keepdim, out=out)
+    return _reduce("mean", x, axis, keepdim=keepdim, out=out)
 
 
 def max(x: object, axis: Axes = None, *, keepdim: bool = False, out: object | None = None) -> Array:
@@ -80,8 +99,7 @@ def max(x: object, axis: Axes = None, *, keepdim: bool = False, out: object | No
 
     Raises ArgumentError where there is no element.
     """
-    array = _with_elements(_checked(x), axis, "maximum")
-    return _reduce(array, axis, "max", dtype_of(array), keepdim=keepdim, out=out)
+    return _reduce("maximum", x, axis, keepdim=keepdim, out=out)
 
 
 def min(x: object, axis: Axes = None, *, keepdim: bool = False, out: object | None = None) -> Array:
@@ -89,8 +107,7 @@ def min(x: object, axis: Axes = None, *, keepdim: bool = False, out: object | No
 
     Raises ArgumentError where there is no element.
     """
-    array = _with_elements(_checked(x), axis, "minimum")
-    return _reduce(array, axis, "max", dtype_of(array), flag=1, keepdim=keepdim, out=out)
+    return _reduce("minimum", x, axis, keepdim=keepdim, out=out)
 
 
 def argmax(
@@ -101,16 +118,14 @@ def argmax(
     Of equal elements the first; with a NaN, the first NaN. Raises ArgumentError where there is no
     element.
     """
-    array = _with_elements(_checked(x), axis, "argmax")
-    return _reduce(array, axis, "arg", int64, keepdim=keepdim, out=out)
+    return _reduce("argmax", x, axis, keepdim=keepdim, out=out)
 
 
 def argmin(
     x: object, axis: int | None = None, *, keepdim: bool = False, out: object | None = None
 ) -> Array:
     """Return the index of the minimum as `argmax` does that of the maximum."""
-    array = _with_elements(_checked(x), axis, "argmin")
-    return _reduce(array, axis, "arg", int64, flag=1, keepdim=keepdim, out=out)
+    return _reduce("argmin", x, axis, keepdim=keepdim, out=out)
 
 
 def var(
@@ -126,9 +141,8 @@ def var(
     `correction` is torch's and the array API's word for NumPy's `ddof`; the default 1 is torch's.
     Differences are taken before they are squared, so that a large mean costs no digits.
     """
-    array = _floats(x, "var")
-    return _reduce(array, axis, "var", dtype_of(array), correction=correction, keepdim=keepdim,
-                   out=out)  # fmt: skip
+    number = _correction(correction)
+    return _reduce("var", x, axis, correction=number, keepdim=keepdim, out=out)
 
 
 def std(
@@ -140,13 +154,76 @@ def std(
     out: object | None = None,
 ) -> Array:
     """Return the root of `var`, rounded once."""
-    array = _floats(x, "std")
-    return _reduce(array, axis, "var", dtype_of(array), flag=1, correction=correction,
-                   keepdim=keepdim, out=out)  # fmt: skip
+    number = _correction(correction)
+    return _reduce("std", x, axis, correction=number, keepdim=keepdim, out=out)
+
+
+def _correction(value: object) -> int:
+    number = as_integer(value, name="correction")
+    if abs(number) > INT31_MAX:
+        msg = f"correction is {number}; it lies between {-INT31_MAX} and {INT31_MAX}"
+        raise ArgumentValueError(msg)
+    return number
+
+
+def _reduce(
+    name: str,
+    x: object,
+    axis: Axes,
+    *,
+    correction: int = 0,
+    keepdim: bool,
+    out: object | None,
+) -> Array:
+    arrays, geometries = operands(x=x, out=out)
+    array = arrays[0]
+    if axis is not None and type(axis) is not int:
+        axis = several_axes(axis, 0 if array is None else len(array.shape))
+    is_kept = as_flag(keepdim, name="keepdim")
+    call = _plan_call(name, axis, is_kept, correction, *geometries)
+    result = result_of(arrays, 1, call.result)
+    assert array is not None  # else there was no plan
+    if not call.count:
+        return result
+    if out is not None and overlaps(result, array):
+        dense = _reduce(name, array, axis, correction=correction, keepdim=keepdim, out=None)
+        copy_elements(dense, result)
+    elif call.plan.otherwise is None:
+        _run(call.plan, arrays)
+    else:
+        _reduce_into(name, array, _without_kept(result, call), call.axes, correction)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
-class _Geometry:
+class _Plan:
+    """The launches of a reduction, of operands behind which stand workspaces.
+
+    Or why there are none: its axes do not collapse, so that they must be copied first, or rows
+    should be packed, which lie where wide tiles do not take them.
+    """
+
+    launches: tuple[PlannedLaunch, ...]
+    workspaces: tuple[Geometry, ...]
+    otherwise: Literal["copied", "packed"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A checked call: its axes in rising order, its result, how many elements that has.
+
+    `kept` is the geometry of the result without the axes that were reduced.
+    """
+
+    axes: tuple[int, ...]
+    result: Geometry
+    kept: Geometry
+    count: int
+    plan: _Plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
     """Kept and reduced axes as kernels see them: two of each, with strides of `x` and `out`."""
 
     kept: IndexSpace
@@ -154,114 +231,135 @@ class _Geometry:
     is_inner: bool
 
 
-def _checked(x: object) -> Array:
-    array = as_array(x, name="x")
-    check_has_arithmetic(array)
-    return array
+def _run(plan: _Plan, arrays: Arrays) -> None:
+    arrays += [new_operand(workspace, arrays) for workspace in plan.workspaces]
+    for launch in plan.launches:
+        launch.run(arrays, ())
 
 
-def _floats(x: object, what: str) -> Array:
-    array = _checked(x)
-    if not dtype_of(array).is_float:
-        msg = f"{what} takes floating-point numbers, got {dtype_of(array)}; convert them first"
+def _reduce_into(
+    name: str, array: Array, result: Array, axes: tuple[int, ...], correction: int
+) -> None:
+    """Write the reduction to a result without the reduced axes, copying first what must be."""
+    plan = _plan(name, axes, correction, geometry_of(array), geometry_of(result))
+    if plan.otherwise is None:
+        _run(plan, [array, result])
+    elif plan.otherwise == "packed":
+        _reduce_packed(name, array, result, axes, correction)
+    else:
+        order = [place for place in range(len(array.shape)) if place not in axes] + list(axes)
+        dense = contiguous(transposed(array, order))
+        places = tuple(range(len(order) - len(axes), len(order)))
+        again = _plan(name, places, correction, geometry_of(dense), geometry_of(result))
+        target = result
+        if again.otherwise == "copied":  # it is the result that does not collapse
+            target = new_array(result.shape, dtype_of(result), result)
+        _reduce_into(name, dense, target, places, correction)
+        if target is not result:
+            contiguous(target, out=result)
+
+
+def _reduce_packed(
+    name: str, array: Array, result: Array, axes: tuple[int, ...], correction: int
+) -> None:
+    """Reduce long rows that begin aligned, a copy of those that do not, to a result that does."""
+    walk = _walk(array.shape, strides_of(array), strides_of(result), axes, name)
+    assert walk is not None
+    kept, reduced = walk.kept, walk.reduced
+    rows, columns = prod(kept.sizes), prod(reduced.sizes)
+    pitch = -(-columns // DIVISOR) * DIVISOR
+    packed = new_array((rows * pitch,), dtype_of(array), array)
+    sums = new_array((rows,), dtype_of(result), array)
+    shape = (*kept.sizes, *reduced.sizes)
+    strides = (kept.sizes[1] * pitch, pitch, reduced.sizes[1], 1)
+    source = viewed(array, shape, (*kept.strides[0], *reduced.strides[0]))
+    copy_elements(source, viewed(packed, shape, strides))
+    matrix = viewed(packed, (rows, columns), (pitch, 1))
+    plan = _plan(name, (1,), correction, geometry_of(matrix), geometry_of(sums))
+    assert plan.otherwise is None, "packed rows are aligned"
+    _run(plan, [matrix, sums])
+    copy_elements(
+        viewed(sums, kept.sizes, (kept.sizes[1], 1)), viewed(result, kept.sizes, kept.strides[1])
+    )
+
+
+@planned
+def _plan_call(
+    name: str, axis: Axes, keepdim: bool, correction: int, x: Geometry, out: Geometry | None
+) -> _Call:
+    """Check a call, and plan it if the result has elements."""
+    check_given(x=x)
+    check_has_arithmetic(x)
+    if name in ("var", "std") and not x.dtype.is_float:
+        msg = f"{name} takes floating-point numbers, got {x.dtype}; convert them first"
         raise ArgumentError(msg)
-    return array
-
-
-def _with_elements(array: Array, axis: Axes, what: str) -> Array:
-    axes = several_axes(axis, len(array.shape))
-    if any(array.shape[each] == 0 for each in axes):
-        msg = f"{what} over an empty axis: x has shape {array.shape}"
+    axes = several_axes(axis, len(x.shape))
+    if name in _OF_ELEMENTS and any(x.shape[each] == 0 for each in axes):
+        msg = f"{name} over an empty axis: x has shape {x.shape}; there is none of no elements"
         raise ArgumentError(msg)
-    return array
-
-
-def _reduce(
-    array: Array,
-    axis: Axes,
-    operation: str,
-    dtype: DType,
-    *,
-    flag: int = 0,
-    correction: int = 0,
-    keepdim: bool,
-    out: object | None,
-) -> Array:
-    axes = several_axes(axis, len(array.shape))
     shape = tuple(
         1 if place in axes else extent
-        for place, extent in enumerate(array.shape)
+        for place, extent in enumerate(x.shape)
         if keepdim or place not in axes
     )
-    result = output(out, shape, array, dtype)
-    if not prod(shape):
-        return result
-    if out is not None and overlaps(result, array):
-        copy_elements(
-            _reduce(array, axis, operation, dtype, flag=flag, correction=correction,
-                    keepdim=keepdim, out=None), result,
-        )  # fmt: skip
-        return result
-    count = prod(array.shape[each] for each in axes)
-    if axes == (len(array.shape) - 1,) and operation in ("sum", "max") and not flag:
-        many = prod(shape) >= _MANY_ROWS
-        if many and dtype in _FLOATS and strides_of(array)[-1] == 1 and count > 0:
-            whole_rows = row_operations.sum if operation == "sum" else row_operations.max
-            whole_rows(array, out=_without_kept(result, axes, keepdim=keepdim))
-            return result
-    kept_result = _without_kept(result, axes, keepdim=keepdim)
-    geometry = _geometry(
-        array.shape, strides_of(array), strides_of(kept_result), axes, operation == "arg"
-    )
-    if geometry is None:
-        order = [place for place in range(len(array.shape)) if place not in axes] + list(axes)
-        array = contiguous(transposed(array, order))
-        axes = tuple(range(len(order) - len(axes), len(order)))
-        geometry = _geometry(
-            array.shape, strides_of(array), strides_of(kept_result), axes, operation == "arg"
+    result = result_geometry(out, shape, _result_dtype(name, x.dtype), x)
+    kept = result
+    if keepdim:
+        places = [place for place in range(len(shape)) if place not in axes]
+        kept = result._replace(
+            shape=tuple(shape[place] for place in places),
+            strides=tuple(result.strides[place] for place in places),
         )
-        if geometry is None:  # the result does not collapse
-            dense = _reduce(array, axes, operation, dtype, flag=flag, correction=correction,
-                            keepdim=False, out=None)  # fmt: skip
-            contiguous(dense, out=kept_result)
-            return result
-    divisor = count if operation == "mean" else _positive(count - correction)
-    kind = "sum" if operation == "mean" and dtype_of(array).is_float else operation
-    _launch(
-        geometry,
-        (array, kept_result),
-        kind,
-        divisor=1 if operation == "sum" else divisor,
-        flag=flag,
-    )
-    return result
+    count = prod(shape)
+    plan = _plan(name, axes, correction, x, kept) if count else _Plan((), ())
+    return _Call(axes, result, kept, count, plan)
+
+
+def _result_dtype(name: str, dtype: DType) -> DType:
+    if name in ("argmax", "argmin"):
+        return int64
+    if dtype.is_float or name in _OF_ELEMENTS:
+        return dtype
+    if name == "mean":
+        return float32
+    return uint64 if dtype.kind == "uint" else int64
+
+
+def _without_kept(result: Array, call: _Call) -> Array:
+    """Return the result without the axes of extent 1 that were reduced."""
+    return viewed(result, call.kept.shape, call.kept.strides)
+
+
+@planned
+def _plan(name: str, axes: tuple[int, ...], correction: int, x: Geometry, out: Geometry) -> _Plan:
+    """Plan a reduction to a result without the reduced axes."""
+    operation, flag = _KERNELS[name]
+    count = prod(x.shape[each] for each in axes)
+    if axes == (len(x.shape) - 1,) and name in ("sum", "maximum"):
+        many = prod(out.shape) >= _MANY_ROWS
+        if many and out.dtype in _FLOATS and x.strides[-1] == 1 and count > 0:
+            of_rows = row_operations.plan_sum if name == "sum" else row_operations.plan_max
+            return _Plan(of_rows(x, out).launches, ())
+    walk = _walk(x.shape, x.strides, out.strides, axes, name)
+    if walk is None:
+        return _Plan((), (), "copied")
+    divisor = count if name == "mean" else _positive(count - correction)
+    kind = "sum" if name == "mean" and x.dtype.is_float else operation
+    return _plan_walk(walk, x, out, kind, divisor=1 if name == "sum" else divisor, flag=flag)
 
 
 def _positive(number: int) -> int:
     return number if number > 0 else 0
 
 
-def _without_kept(result: Array, axes: tuple[int, ...], *, keepdim: bool) -> Array:
-    """Return the result without the axes of extent 1 that were reduced."""
-    if not keepdim or not axes:
-        return result
-    places = [place for place in range(len(result.shape)) if place not in axes]
-    strides = strides_of(result)
-    return viewed(
-        result,
-        tuple(result.shape[place] for place in places),
-        tuple(strides[place] for place in places),
-    )
-
-
-@lru_cache(maxsize=4096)
-def _geometry(
-    shape: Shape, strides: Strides, out_strides: Strides, axes: tuple[int, ...], in_order: bool
-) -> _Geometry | None:
+def _walk(
+    shape: Shape, strides: Strides, out_strides: Strides, axes: tuple[int, ...], name: str
+) -> _Walk | None:
     """Return the axes collapsed, None if they do not collapse to two and two.
 
     Axes are sorted by stride, the reduced ones only where their order does not matter.
     """
+    in_order = name in ("argmax", "argmin")
     kept = [place for place in range(len(shape)) if place not in axes]
     walks = [
         (shape[place], strides[place], out) for place, out in zip(kept, out_strides, strict=True)
@@ -287,56 +385,25 @@ def _geometry(
         or kept_space.sizes[1] <= _FEW_COLUMNS
         or (reduced_space.sizes[1] > 1 and 0 < abs(inner) <= abs(outer))
     )
-    return _Geometry(kept_space, reduced_space, is_inner)
+    return _Walk(kept_space, reduced_space, is_inner)
 
 
-def _launch_packed(
-    geometry: _Geometry, arrays: tuple[Array, Array], operation: str, *, divisor: int, flag: int
-) -> None:
-    """Reduce long rows that begin aligned, a copy of those that do not, to a result that does."""
-    kept, reduced = geometry.kept, geometry.reduced
-    x, out = arrays
-    rows, columns = prod(kept.sizes), prod(reduced.sizes)
-    pitch = -(-columns // DIVISOR) * DIVISOR
-    packed = new_array((rows * pitch,), dtype_of(x), x)
-    result = new_array((rows,), dtype_of(out), x)
-    shape = (*kept.sizes, *reduced.sizes)
-    strides = (kept.sizes[1] * pitch, pitch, reduced.sizes[1], 1)
-    source = viewed(x, shape, (*kept.strides[0], *reduced.strides[0]))
-    copy_elements(source, viewed(packed, shape, strides))
-    step = pitch if rows > 1 else 0
-    aligned = _Geometry(
-        IndexSpace((1, rows), ((0, step), (0, 1))), IndexSpace((1, columns), ((0, 1),)), True
-    )
-    _launch(aligned, (packed, result), operation, divisor=divisor, flag=flag, is_packed=True)
-    copy_elements(
-        viewed(result, kept.sizes, (kept.sizes[1], 1)), viewed(out, kept.sizes, kept.strides[1])
-    )
-
-
-def _launch(
-    geometry: _Geometry,
-    arrays: tuple[Array, Array],
-    operation: str,
-    *,
-    divisor: int,
-    flag: int,
-    is_packed: bool = False,
-) -> None:
-    kept, reduced = geometry.kept, geometry.reduced
-    x, out = arrays
-    kernel = kernels.inner if geometry.is_inner else kernels.outer
+def _plan_walk(
+    walk: _Walk, x: Geometry, out: Geometry, operation: str, *, divisor: int, flag: int
+) -> _Plan:
+    kept, reduced = walk.kept, walk.reduced
+    kernel = kernels.inner if walk.is_inner else kernels.outer
     walked = (*kept.strides[0], *reduced.strides[0], *kept.strides[1])
     # The form does not depend on the workspace, which begins aligned, nor on how axes are split.
-    fast = is_fast(kernel, (x, out, out), (*kept.sizes, *reduced.sizes, 0, divisor, flag, *walked))
-    tiles = reduce_configuration(reduced.sizes[1], is_inner=geometry.is_inner, fast=fast)
+    integers = (*kept.sizes, *reduced.sizes, 0, divisor, flag, *walked)
+    fast = x.is_aligned and out.is_aligned and fits_fast(kernel, 3, integers)
+    tiles = reduce_configuration(reduced.sizes[1], is_inner=walk.is_inner, fast=fast)
     results = prod(kept.sizes)
     is_worth_packing = results <= _FEW_ROWS and prod(reduced.sizes) >= _LONG_ROW
-    if geometry.is_inner and is_worth_packing and not (fast or is_packed):
-        _launch_packed(geometry, arrays, operation, divisor=divisor, flag=flag)
-        return
+    if walk.is_inner and is_worth_packing and not (fast or _is_packed(walk, x, out)):
+        return _Plan((), (), "packed")
     blocks = -(-results // tiles.block_m)
-    if not geometry.is_inner:
+    if not walk.is_inner:
         blocks = kept.sizes[0] * -(-kept.sizes[1] // tiles.block_m)
     chunks = reduced.sizes[0] * -(-reduced.sizes[1] // tiles.block_n)
     wanted = _PROGRAMS // blocks
@@ -347,18 +414,42 @@ def _launch(
     part = least if part < least else part
     parts = -(-chunks // part) or 1
     planes = {"arg": 2, "var": 3}.get(operation, 1)
-    dtype = _workspace_dtype(dtype_of(x), operation)
-    workspace = new_array((planes * results * parts if parts > 1 else 1,), dtype, x)
-    kernel[(blocks, parts)](
-        x, out, workspace, *kept.sizes, *reduced.sizes, part, divisor, flag, *walked,
-        OPERATION=operation, BLOCK_M=tiles.block_m, BLOCK_K=tiles.block_n,
-        num_warps=tiles.num_warps,
-    )  # fmt: skip
+    size = planes * results * parts if parts > 1 else 1
+    workspace = result_geometry(None, (size,), _workspace_dtype(x.dtype, operation), x)
+    source, target = Pointer(0, 0, x.shape, x.strides), Pointer(1, 0, out.shape, out.strides)
+    partial = Pointer(2, 0, (size,), (1,))
+    launches = [
+        PlannedLaunch(
+            kernel,
+            (blocks, parts, 1),
+            (source, target, partial),
+            (*kept.sizes, *reduced.sizes, part, divisor, flag, *walked),
+            {
+                "OPERATION": operation,
+                "BLOCK_M": tiles.block_m,
+                "BLOCK_K": tiles.block_n,
+                "num_warps": tiles.num_warps,
+            },
+        )
+    ]
     if parts > 1:
-        kernels.combine[(results,)](
-            workspace, out, *kept.sizes, parts, prod(reduced.sizes), divisor, flag,
-            *kept.strides[1], OPERATION=operation, BLOCK_P=MOST_PARTS, num_warps=1,
-        )  # fmt: skip
+        launches.append(
+            PlannedLaunch(
+                kernels.combine,
+                (results, 1, 1),
+                (partial, target),
+                (*kept.sizes, parts, prod(reduced.sizes), divisor, flag, *kept.strides[1]),
+                {"OPERATION": operation, "BLOCK_P": MOST_PARTS, "num_warps": 1},
+            )
+        )
+    return _Plan(tuple(launches), (workspace,))
+
+
+def _is_packed(walk: _Walk, x: Geometry, out: Geometry) -> bool:
+    """Return whether rows are contiguous and begin aligned, as a copy of them would."""
+    pitch, step = walk.kept.strides[0][1], walk.reduced.strides[0][1]
+    is_aligned = x.is_aligned and out.is_aligned and not pitch % DIVISOR
+    return is_aligned and step == 1 and walk.reduced.sizes[0] == 1
 
 
 def _workspace_dtype(dtype: DType, operation: str) -> DType:

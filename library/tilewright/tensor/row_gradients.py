@@ -6,28 +6,14 @@ new arrays. What normalises a row is computed again, so that nothing is kept fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from tilewright.abi.dtypes import float32, float64
 from tilewright.errors import ArgumentError
 from tilewright.kernels import norm_backward as norm_kernels
 from tilewright.kernels import softmax_backward as softmax_kernels
-from tilewright.runtime.device import device as device_of
-from tilewright.runtime.memory import DeviceArray
-from tilewright.tensor.arrays import (
-    Array,
-    Operand,
-    are_aligned,
-    as_array,
-    as_number,
-    check_is_float,
-    check_same_dtype,
-    dtype_of,
-    fits_fast,
-    output,
-    pieces,
-    strides_of,
-)
+from tilewright.lazy_dataclass import dataclass
+from tilewright.tensor.arrays import Array, as_flag, as_number, fits_fast
 from tilewright.tensor.configurations import (
     NORM_BACKWARD,
     NORM_BACKWARD_WALKED,
@@ -38,8 +24,32 @@ from tilewright.tensor.configurations import (
     SOFTMAX_BACKWARD_WALKED_64,
     rows_configuration,
 )
-from tilewright.tensor.rows import number_for, parameters_of_rows
+from tilewright.tensor.geometry import (
+    Arrays,
+    Geometry,
+    check_given,
+    check_one_dtype,
+    new_array,
+    operands,
+    result_geometry,
+    result_of,
+)
+from tilewright.tensor.launches import (
+    Piece,
+    Plan,
+    PlannedLaunch,
+    Pointer,
+    is_aligned,
+    pieces,
+    planned,
+    tile_options,
+)
+from tilewright.tensor.products import processors
+from tilewright.tensor.rows import check_parameters, check_rows, number_for, share_of
 from tilewright.tensor.strides import IndexSpace
+
+# The operands of the gradients of a norm by number; behind them stand statistics of rows.
+_X, _WEIGHT, _DY, _DX, _SUMS, _DWEIGHT, _DBIAS, _STATISTICS = range(8)
 
 # What stands for the multiprocessors of a GPU in the interpreter.
 _HOST_MULTIPROCESSORS = 2
@@ -47,55 +57,13 @@ _HOST_MULTIPROCESSORS = 2
 _PARAMETER_PROGRAMS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Norm:
-    """What tells the norms apart, with the weight and which gradients of parameters are wanted."""
-
-    weight: Array | None
-    has_bias: bool
-    is_centred: bool
-    share: float
-    eps: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A part of the rows: its x, dy and dx, over an index space `[size0, size1, columns]`.
-
-    `programs` is how many rows of partial sums it leaves.
-    """
-
-    arrays: tuple[Array, Array, Array]
-    space: IndexSpace
-    is_held: bool
-    programs: int
-
-
 def softmax_backward(y: object, dy: object, *, out: object | None = None) -> Array:
     """Return `dx = y * (dy - sum(dy * y))` over the last axis, for `y = softmax(x)`.
 
     `y` and `dy` are `[..., columns]` of one dtype. See `reference.softmax.softmax_backward`.
     """
-    result, gradient = _rows_with_gradient(y, dy, name="y")
-    dx = output(out, result.shape, result)
-    operands = tuple(Operand(a, strides_of(a)) for a in (result, gradient, dx))
-    for arrays, space in pieces(result.shape, operands, rank=3, keep_last=True):
-        rows, columns = space.sizes[0] * space.sizes[1], space.sizes[2]
-        arguments = (*arrays, *space.sizes, *(s for operand in space.strides for s in operand))
-        kernel = softmax_kernels.softmax_backward
-        tiles = rows_configuration(columns, SOFTMAX_BACKWARD)
-        is_fast = are_aligned(arrays) and fits_fast(kernel, 3, arguments[3:])
-        if tiles is not None and is_fast and dtype_of(result) != float64:
-            kernel[(-(-rows // tiles.block_m),)](
-                *arguments, BLOCK_M=tiles.block_m, BLOCK_N=tiles.block_n, num_warps=tiles.num_warps
-            )
-        else:
-            is_wide = dtype_of(result) == float64
-            tiles = SOFTMAX_BACKWARD_WALKED_64 if is_wide else SOFTMAX_BACKWARD_WALKED
-            softmax_kernels.softmax_backward_walked[(rows,)](
-                *arguments, BLOCK_N=tiles.block_n, num_warps=tiles.num_warps
-            )
-    return dx
+    arrays, geometries = operands(y=y, dy=dy, out=out)
+    return _plan_softmax(*geometries).run(arrays)
 
 
 def layer_norm_backward(
@@ -114,12 +82,7 @@ def layer_norm_backward(
     `dbias` is `dy` (Ba, Kiros and Hinton 2016). `dweight` is None without a weight, `dbias` unless
     `has_bias`. The order of all sums is fixed for a shape and a GPU. `out` takes `dx`.
     """
-    array, gradient = _rows_with_gradient(x, dy, name="x")
-    columns = array.shape[-1]
-    share = 1 / columns if columns else 0.0
-    given = parameters_of_rows(array, {"weight": weight}).get("weight")
-    norm = _Norm(given, has_bias, True, share, as_number(eps, name="eps"))
-    return _norm_backward(array, gradient, norm, out)
+    return _norm("layer", x, dy, weight, eps, out, has_bias=has_bias)
 
 
 def rms_norm_backward(
@@ -136,12 +99,7 @@ def rms_norm_backward(
     `r * (g - h * mean(g * h))`, and `dweight` is `dy * h` summed over all rows in an order that is
     fixed for a shape and a GPU (Zhang and Sennrich 2019). `out` takes `dx`.
     """
-    array, gradient = _rows_with_gradient(x, dy, name="x")
-    columns = array.shape[-1]
-    share = 1 / columns if columns else 0.0
-    given = parameters_of_rows(array, {"weight": weight}).get("weight")
-    norm = _Norm(given, False, False, share, as_number(eps, name="eps"))
-    return _norm_backward(array, gradient, norm, out)[:2]
+    return _norm("rms", x, dy, weight, eps, out)[:2]
 
 
 def l2_norm_backward(
@@ -151,69 +109,151 @@ def l2_norm_backward(
 
     `r = 1 / sqrt(sum(x ** 2) + eps)` and `h = x * r`: for a row of zeros it is `dy / sqrt(eps)`.
     """
-    array, gradient = _rows_with_gradient(x, dy, name="x")
-    norm = _Norm(None, False, False, 1.0, as_number(eps, name="eps"))
-    return _norm_backward(array, gradient, norm, out)[0]
+    return _norm("l2", x, dy, None, eps, out)[0]
 
 
-def _rows_with_gradient(x: object, dy: object, *, name: str) -> tuple[Array, Array]:
-    array, gradient = as_array(x, name=name), as_array(dy, name="dy")
-    check_is_float(array)
-    check_same_dtype({name: array, "dy": gradient})
-    if len(array.shape) == 0:
-        msg = f"{name} has no axes; an operation along the last axis needs at least one"
-        raise ArgumentError(msg)
-    if gradient.shape != array.shape:
-        msg = f"dy has shape {gradient.shape}, {name} has {array.shape}; they must be equal"
-        raise ArgumentError(msg)
-    return array, gradient
-
-
-def _norm_backward(
-    x: Array, dy: Array, norm: _Norm, out: object | None
+def _norm(
+    kind: str,
+    x: object,
+    dy: object,
+    weight: object | None,
+    eps: float,
+    out: object | None,
+    *,
+    has_bias: bool = False,
 ) -> tuple[Array, Array | None, Array | None]:
-    dx = output(out, x.shape, x)
+    arrays, geometries = operands(x=x, weight=weight, dy=dy, out=out)
+    plan = _plan_norm(kind, as_flag(has_bias, name="has_bias"), *geometries)
+    dx = result_of(arrays, _DX, plan.dx)
+    made: Arrays = [None if each is None else new_array(each, arrays) for each in plan.made]
+    arrays += made
+    number = number_for(geometries[_X], as_number(eps, name="eps"))
+    for launch in plan.launches:
+        launch.run(arrays, (number,))
+    return dx, arrays[_DWEIGHT], arrays[_DBIAS]
+
+
+@planned
+def _plan_softmax(y: Geometry, dy: Geometry, out: Geometry | None) -> Plan:
+    _check_rows_with_gradient(y, dy, name="y")
+    result = result_geometry(out, y.shape, y.dtype, y)
+    walked = (y, dy, result)
+    is_wide = y.dtype == float64
+    launches = []
+    for piece in pieces(y.shape, tuple(a.strides for a in walked), rank=3, keep_last=True):
+        space = piece.space
+        rows, columns = space.sizes[0] * space.sizes[1], space.sizes[2]
+        integers = (*space.sizes, *(s for strides in space.strides for s in strides))
+        kernel = softmax_kernels.softmax_backward
+        tiles = rows_configuration(columns, SOFTMAX_BACKWARD)
+        is_fast = is_aligned(walked, piece) and fits_fast(kernel, 3, integers)
+        if tiles is not None and is_fast and not is_wide:
+            programs, options = -(-rows // tiles.block_m), tile_options(tiles)
+        else:
+            kernel, programs = softmax_kernels.softmax_backward_walked, rows
+            tiles = SOFTMAX_BACKWARD_WALKED_64 if is_wide else SOFTMAX_BACKWARD_WALKED
+            options = tile_options(tiles, has_rows=False)
+        pointers = piece.pointers(0, 1, 2)
+        launches.append(PlannedLaunch(kernel, (programs, 1, 1), pointers, integers, options))
+    return Plan(tuple(launches), result, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Norm:
+    """What tells the norms apart, with the weight and which gradients of parameters are wanted."""
+
+    weight: Geometry | None
+    has_bias: bool
+    is_centred: bool
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A piece of the rows of x, dy and dx, that leaves `programs` rows of partial sums."""
+
+    piece: Piece
+    is_held: bool
+    programs: int
+
+
+@dataclass(frozen=True, slots=True)
+class _NormPlan:
+    """The launches of the gradients of a norm; the operands that are made, from _SUMS on."""
+
+    launches: tuple[PlannedLaunch, ...]
+    dx: Geometry
+    made: tuple[Geometry | None, ...]
+
+
+@planned
+def _plan_norm(
+    kind: str,
+    has_bias: bool,
+    x: Geometry,
+    weight: Geometry | None,
+    dy: Geometry,
+    out: Geometry | None,
+) -> _NormPlan:
+    """Check the gradients of a norm and plan their launches; each takes `eps` or nothing."""
+    _check_rows_with_gradient(x, dy, name="x")
+    check_parameters(x, {"weight": weight})
+    dx = result_geometry(out, x.shape, x.dtype, x)
+    norm = _Norm(weight, has_bias, kind == "layer", number_for(x, share_of(kind, x)))
     columns = x.shape[-1]
-    operands = tuple(Operand(array, strides_of(array)) for array in (x, dy, dx))
+    walked = (x, dy, dx)
     parts = [
-        _piece(arrays, space, norm)
-        for arrays, space in pieces(x.shape, operands, rank=3, keep_last=True)
+        _part(walked, piece, norm)
+        for piece in pieces(x.shape, tuple(a.strides for a in walked), rank=3, keep_last=True)
     ]
     programs = sum(part.programs for part in parts)
-    wide = float64 if dtype_of(x) == float64 else float32
-    has_sums = norm.weight is not None or norm.has_bias
-    sums = output(None, (2 * programs * columns if has_sums else 1,), x, wide)
+    wide = float64 if x.dtype == float64 else float32
+    has_sums = weight is not None or has_bias
+    count = 2 * programs * columns if has_sums else 1
+    launches: list[PlannedLaunch] = []
+    statistics: list[Geometry] = []
     first = 0
     for part in parts:
-        partials = sums[first * columns :] if has_sums else sums
-        launch = _launch_held if part.is_held else _launch_walked
-        launch(part, norm, partials, programs * columns)
+        skipped = first * columns if has_sums else 0
+        partials = Pointer(_SUMS, skipped, (count - skipped,), (1,))
+        if part.is_held:
+            launches.append(_launch_held(part, norm, partials, programs * columns))
+        else:
+            rows = part.piece.space.sizes[0] * part.piece.space.sizes[1]
+            number = _STATISTICS + len(statistics)
+            statistics.append(result_geometry(None, (3 * rows,), wide, x))
+            of_rows = Pointer(number, 0, (3 * rows,), (1,))
+            launches += _launch_walked(part, norm, partials, of_rows, programs * columns)
         first += part.programs
-    dweight = output(None, (columns,), x) if norm.weight is not None else None
-    dbias = output(None, (columns,), x) if norm.has_bias else None
+    of_columns = result_geometry(None, (columns,), x.dtype, x)
+    dweight, dbias = (of_columns if wanted else None for wanted in (weight is not None, has_bias))
     if has_sums and columns:
-        blocks = -(-columns // PARTIALS.block_n)
-        # The grid's second axis counts what is wanted, from what is wanted first.
-        start = sums if dweight is not None or not programs else sums[programs * columns :]
-        given = [array for array in (dweight, dbias) if array is not None]
-        norm_kernels.sum_partials[(blocks, len(given))](
-            start, given[0], given[-1], programs, columns,
-            BLOCK_M=PARTIALS.block_m, BLOCK_N=PARTIALS.block_n, num_warps=PARTIALS.num_warps,
-        )  # fmt: skip
-    return dx, dweight, dbias
+        launches.append(_sum_partials(norm, programs, columns))
+    sums = result_geometry(None, (count,), wide, x)
+    return _NormPlan(tuple(launches), dx, (sums, dweight, dbias, *statistics))
 
 
-def _piece(arrays: tuple[Array, ...], space: IndexSpace, norm: _Norm) -> _Piece:
-    x, dy, dx = arrays
+def _check_rows_with_gradient(array: Geometry, dy: Geometry, *, name: str) -> None:
+    check_given(**{name: array, "dy": dy})
+    check_rows(array, name=name)
+    check_one_dtype({name: array, "dy": dy})
+    if dy.shape != array.shape:
+        msg = f"dy has shape {dy.shape}, {name} has {array.shape}; they must be equal"
+        raise ArgumentError(msg)
+
+
+def _part(walked: tuple[Geometry, ...], piece: Piece, norm: _Norm) -> _Part:
+    x, space = walked[0], piece.space
     rows, columns = space.sizes[0] * space.sizes[1], space.sizes[2]
-    multiprocessors = _multiprocessors(x)
+    multiprocessors = _HOST_MULTIPROCESSORS if x.device is None else processors(x.device)
     tiles = rows_configuration(columns, NORM_BACKWARD)
     is_held = (
         tiles is not None
-        and dtype_of(x) != float64
+        and x.dtype != float64
         and space.sizes[0] == 1
         and all(strides[2] == 1 for strides in space.strides)
-        and are_aligned((x, dy, dx, *((norm.weight,) if norm.weight is not None else ())))
+        and is_aligned(walked, piece)
+        and (norm.weight is None or norm.weight.is_aligned)
         and fits_fast(norm_kernels.norm_backward, 5, (rows, columns, *_row_strides(space)))
     )
     if tiles is not None and is_held:
@@ -222,53 +262,78 @@ def _piece(arrays: tuple[Array, ...], space: IndexSpace, norm: _Norm) -> _Piece:
         blocks = -(-columns // PARAMETERS_BACKWARD.block_n)
         at_once = -(-multiprocessors * _PARAMETER_PROGRAMS // max(blocks, 1))
         programs = min(-(-rows // PARAMETERS_BACKWARD.block_m), at_once)
-    return _Piece((x, dy, dx), space, is_held, programs)
+    return _Part(piece, is_held, programs)
 
 
 def _row_strides(space: IndexSpace) -> tuple[int, ...]:
     return tuple(strides[1] for strides in space.strides)
 
 
-def _multiprocessors(array: Array) -> int:
-    if not isinstance(array, DeviceArray):
-        return _HOST_MULTIPROCESSORS
-    return device_of(array.device).multiprocessors
+def _pointers(part: _Part, norm: _Norm) -> tuple[Pointer, Pointer, Pointer, Pointer]:
+    """Return those to x, the weight (x where there is none), dy and dx."""
+    x, dy, dx = part.piece.pointers(_X, _DY, _DX)
+    columns = part.piece.space.sizes[2]
+    return x, x if norm.weight is None else Pointer(_WEIGHT, 0, (columns,), (1,)), dy, dx
 
 
-def _launch_held(part: _Piece, norm: _Norm, partials: Array, bias_start: int) -> None:
-    x, dy, dx = part.arrays
-    _, rows, columns = part.space.sizes
+def _launch_held(part: _Part, norm: _Norm, partials: Pointer, bias_start: int) -> PlannedLaunch:
+    _, rows, columns = part.piece.space.sizes
     tiles = rows_configuration(columns, NORM_BACKWARD)
     assert tiles is not None
-    norm_kernels.norm_backward[(part.programs,)](
-        x, x if norm.weight is None else norm.weight, dy, dx, partials,
-        rows, columns, *_row_strides(part.space), bias_start,
-        int(norm.weight is not None), int(norm.has_bias), int(norm.is_centred),
-        norm.share, norm.eps,
-        BLOCK_M=tiles.block_m, BLOCK_N=tiles.block_n, RESIDENT=tiles.resident,
-        num_warps=tiles.num_warps,
-    )  # fmt: skip
+    flags = (int(norm.weight is not None), int(norm.has_bias), int(norm.is_centred), norm.share)
+    return PlannedLaunch(
+        norm_kernels.norm_backward,
+        (part.programs, 1, 1),
+        (*_pointers(part, norm), partials),
+        (rows, columns, *_row_strides(part.piece.space), bias_start, *flags),
+        {
+            "BLOCK_M": tiles.block_m,
+            "BLOCK_N": tiles.block_n,
+            "RESIDENT": tiles.resident,
+            "num_warps": tiles.num_warps,
+        },
+    )
 
 
-def _launch_walked(part: _Piece, norm: _Norm, partials: Array, bias_start: int) -> None:
-    x, dy, dx = part.arrays
-    sizes, (x_strides, dy_strides, dx_strides) = part.space.sizes, part.space.strides
-    rows = sizes[0] * sizes[1]
+def _launch_walked(
+    part: _Part, norm: _Norm, partials: Pointer, statistics: Pointer, bias_start: int
+) -> Iterator[PlannedLaunch]:
+    sizes, (x_strides, dy_strides, dx_strides) = part.piece.space.sizes, part.piece.space.strides
     has_weight = int(norm.weight is not None)
-    wide = float64 if dtype_of(x) == float64 else float32
-    statistics = output(None, (3 * rows,), x, wide)
-    norm_kernels.norm_backward_walked[(rows,)](
-        x, x if norm.weight is None else norm.weight, dy, dx, statistics,
-        *sizes, *x_strides, *dy_strides, *dx_strides,
-        has_weight, int(norm.is_centred),
-        number_for(x, norm.share), number_for(x, norm.eps),
-        BLOCK_N=NORM_BACKWARD_WALKED.block_n, num_warps=NORM_BACKWARD_WALKED.num_warps,
+    x, weight, dy, dx = _pointers(part, norm)
+    yield PlannedLaunch(
+        norm_kernels.norm_backward_walked,
+        (sizes[0] * sizes[1], 1, 1),
+        (x, weight, dy, dx, statistics),
+        (*sizes, *x_strides, *dy_strides, *dx_strides,
+         has_weight, int(norm.is_centred), norm.share),
+        {"BLOCK_N": NORM_BACKWARD_WALKED.block_n, "num_warps": NORM_BACKWARD_WALKED.num_warps},
     )  # fmt: skip
     if not has_weight and not norm.has_bias:
         return
     tiles = PARAMETERS_BACKWARD
-    norm_kernels.parameters_backward[(-(-sizes[2] // tiles.block_n), part.programs)](
-        x, dy, statistics, partials, *sizes, *x_strides, *dy_strides,
-        bias_start, has_weight, int(norm.has_bias),
-        BLOCK_M=tiles.block_m, BLOCK_N=tiles.block_n, num_warps=tiles.num_warps,
-    )  # fmt: skip
+    yield PlannedLaunch(
+        norm_kernels.parameters_backward,
+        (-(-sizes[2] // tiles.block_n), part.programs, 1),
+        (x, dy, statistics, partials),
+        (*sizes, *x_strides, *dy_strides, bias_start, has_weight, int(norm.has_bias)),
+        tile_options(tiles),
+    )
+
+
+def _sum_partials(norm: _Norm, programs: int, columns: int) -> PlannedLaunch:
+    # The grid's second axis counts what is wanted, from what is wanted first.
+    wanted = [
+        Pointer(number, 0, (columns,), (1,))
+        for number, is_wanted in ((_DWEIGHT, norm.weight is not None), (_DBIAS, norm.has_bias))
+        if is_wanted
+    ]
+    skipped = 0 if norm.weight is not None else programs * columns
+    count = 2 * programs * columns - skipped
+    return PlannedLaunch(
+        norm_kernels.sum_partials,
+        (-(-columns // PARTIALS.block_n), len(wanted), 1),
+        (Pointer(_SUMS, skipped, (count,), (1,)), wanted[0], wanted[-1]),
+        (programs, columns),
+        tile_options(PARTIALS),
+    )

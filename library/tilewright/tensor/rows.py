@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -12,21 +14,12 @@ from tilewright.errors import ArgumentError
 from tilewright.kernels import norm, reduce
 from tilewright.kernels import softmax as softmax_kernels
 from tilewright.language.kernel import Kernel
-from tilewright.runtime.device import device as device_of
-from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import (
     Array,
-    Operand,
-    address_of,
-    as_array,
     as_number,
     check_computed_in_f32,
     check_is_float,
-    check_same_dtype,
     dtype_of,
-    output,
-    pieces,
-    strides_of,
 )
 from tilewright.tensor.configurations import (
     LONG_ROWS,
@@ -38,10 +31,31 @@ from tilewright.tensor.configurations import (
     Configuration,
     rows_configuration,
 )
-from tilewright.tensor.strides import IndexSpace, Shape
+from tilewright.tensor.geometry import (
+    Geometry,
+    check_given,
+    check_one_dtype,
+    operands,
+    result_geometry,
+)
+from tilewright.tensor.launches import (
+    Piece,
+    Plan,
+    PlannedLaunch,
+    Pointer,
+    is_aligned,
+    pieces,
+    planned,
+    tile_options,
+)
+from tilewright.tensor.products import processors
+from tilewright.tensor.strides import IndexSpace
 
-LongRows = Callable[[Array, Array, IndexSpace], bool]
-"""Launches a kernel of long contiguous rows over an input and an output, or says that none fits."""
+LongRows = Callable[[Piece], PlannedLaunch | None]
+"""Plans a kernel of long contiguous rows over an input and an output, if one fits."""
+
+# The operands of a norm by number.
+_X, _WEIGHT, _BIAS, _OUT = range(4)
 
 # A multiple of the rows that can begin differently within 16 bytes.
 _PROGRAMS_STEP = 8
@@ -50,18 +64,8 @@ _WARPS_A_MULTIPROCESSOR = 16
 
 def softmax(x: object, *, out: object | None = None) -> Array:
     """Return the softmax over the last axis of `x` `[..., columns]`, see `reference.softmax`."""
-    array = _with_rows(x)
-    result = output(out, array.shape, array)
-    operands = (Operand(array, strides_of(array)), Operand(result, strides_of(result)))
-    _launch(
-        softmax_kernels.softmax,
-        softmax_kernels.softmax_looped,
-        array.shape,
-        operands,
-        long_rows=_softmax_of_long_rows,
-        table=TILES,
-    )
-    return result
+    arrays, geometries = operands(x=x, out=out)
+    return _plan_softmax(*geometries).run(arrays)
 
 
 def layer_norm(
@@ -76,16 +80,7 @@ def layer_norm(
 
     `x` is `[..., columns]`, `weight` and `bias` `[columns]`, contiguous, of the dtype of `x`.
     """
-    array = _with_rows(x)
-    columns = array.shape[-1]
-    return _norm(
-        array,
-        {"weight": weight, "bias": bias},
-        out,
-        is_centred=True,
-        share=1 / columns if columns else 0.0,
-        eps=eps,
-    )
+    return _norm("layer", x, weight, bias, eps, out)
 
 
 def rms_norm(
@@ -96,10 +91,7 @@ def rms_norm(
     `x` is `[..., columns]`, `weight` `[columns]`, contiguous, of the dtype of `x`. See
     `reference.norm.rms_norm`.
     """
-    array = _with_rows(x)
-    columns = array.shape[-1]
-    share = 1 / columns if columns else 0.0
-    return _norm(array, {"weight": weight}, out, is_centred=False, share=share, eps=eps)
+    return _norm("rms", x, weight, None, eps, out)
 
 
 def l2_norm(x: object, *, eps: float = 1e-6, out: object | None = None) -> Array:
@@ -107,14 +99,13 @@ def l2_norm(x: object, *, eps: float = 1e-6, out: object | None = None) -> Array
 
     A row of zeros gives zeros. See `reference.norm.l2_norm`.
     """
-    return _norm(_with_rows(x), {}, out, is_centred=False, share=1.0, eps=eps)
+    return _norm("l2", x, None, None, eps, out)
 
 
 def sum(x: object, *, out: object | None = None) -> Array:  # the operation's name
     """Return the sum over the last axis of `x` `[..., columns]`; an empty row gives 0."""
-    array = _with_rows(x)
-    check_computed_in_f32(array)
-    return _reduce(reduce.sum_rows, reduce.sum_rows_looped, array, out)
+    arrays, geometries = operands(x=x, out=out)
+    return plan_sum(*geometries).run(arrays)
 
 
 def max(x: object, *, out: object | None = None) -> Array:  # the operation's name
@@ -122,139 +113,183 @@ def max(x: object, *, out: object | None = None) -> Array:  # the operation's na
 
     Raises ArgumentError for an empty last axis, which has no maximum.
     """
-    array = _with_rows(x)
-    check_computed_in_f32(array)
-    if array.shape[-1] == 0:
-        msg = f"maximum over an empty axis: x has shape {array.shape}"
+    arrays, geometries = operands(x=x, out=out)
+    return plan_max(*geometries).run(arrays)
+
+
+def check_rows(x: Geometry, *, name: str = "x") -> None:
+    """Raise ArgumentError unless an array has floats along a last axis."""
+    check_given(**{name: x})
+    check_is_float(x)
+    if not x.shape:
+        msg = f"{name} has no axes; an operation along the last axis needs at least one"
         raise ArgumentError(msg)
-    return _reduce(reduce.max_rows, reduce.max_rows_looped, array, out)
 
 
-def _with_rows(x: object) -> Array:
-    array = as_array(x, name="x")
-    check_is_float(array)
-    if len(array.shape) == 0:
-        msg = "x has no axes; an operation along the last axis needs at least one"
-        raise ArgumentError(msg)
-    return array
-
-
-def _reduce(kernel: Kernel, looped: Kernel, array: Array, out: object | None) -> Array:
-    result = output(out, array.shape[:-1], array)
-    # Seen from the index space of the input, the result is repeated along the last axis.
-    operands = (Operand(array, strides_of(array)), Operand(result, (*strides_of(result), 0)))
-    _launch(kernel, looped, array.shape, operands, out_strides=2)
-    return result
-
-
-def parameters_of_rows(array: Array, parameters: dict[str, object | None]) -> dict[str, Array]:
-    """Return those weights of the columns of an array that are given, after checking them."""
-    columns = array.shape[-1]
-    given: dict[str, Array] = {}
+def check_parameters(x: Geometry, parameters: Mapping[str, Geometry | None]) -> None:
+    """Raise ArgumentError unless those weights of the columns of an array that are given fit it."""
+    columns = x.shape[-1]
     for name, parameter in parameters.items():
         if parameter is None:
             continue
-        given[name] = as_array(parameter, name=name)
-        check_same_dtype({"x": array, name: given[name]})
-        strides = strides_of(given[name])
-        if given[name].shape != (columns,) or (strides != (1,) and columns > 1):
+        check_one_dtype({"x": x, name: parameter})
+        if parameter.shape != (columns,) or (parameter.strides != (1,) and columns > 1):
             msg = (
-                f"{name} must be contiguous of shape ({columns},), got shape {given[name].shape} "
-                f"with strides {strides}"
+                f"{name} must be contiguous of shape ({columns},), got shape {parameter.shape} "
+                f"with strides {parameter.strides}"
             )
             raise ArgumentError(msg)
-    return given
 
 
-def number_for(array: Array, number: float) -> float:
+def number_for(array: Array | Geometry, number: float) -> float:
     """Return a number as a kernel takes it that computes in the working type of an array."""
     return np.float64(number) if dtype_of(array) == float64 else number
 
 
+def share_of(kind: str, x: Geometry) -> float:
+    """Return what a norm of that kind, "layer", "rms" or "l2", multiplies sums of a row with."""
+    columns = x.shape[-1]
+    return 1.0 if kind == "l2" else 1 / columns if columns else 0.0
+
+
 def _norm(
-    array: Array,
-    parameters: dict[str, object | None],
-    out: object | None,
-    *,
-    is_centred: bool,
-    share: float,
-    eps: float,
+    kind: str, x: object, weight: object | None, bias: object | None, eps: float, out: object | None
 ) -> Array:
-    result = output(out, array.shape, array)
-    given = parameters_of_rows(array, parameters)
-    # What is absent is never read; the result's address keeps the pointer valid.
-    between = (given.get("weight", result), given.get("bias", result))
-    after = (
-        int("weight" in given),
-        int("bias" in given),
-        int(is_centred),
-        number_for(array, share),
-        number_for(array, as_number(eps, name="eps")),
-    )
+    arrays, geometries = operands(x=x, weight=weight, bias=bias, out=out)
+    plan = _plan_norm(kind, *geometries)
+    return plan.run(arrays, (number_for(geometries[_X], as_number(eps, name="eps")),))
 
-    def long_rows(x: Array, out: Array, space: IndexSpace) -> bool:
-        return _norm_of_long_rows(x, out, space, between, after)
 
-    _launch(
-        norm.layer_norm,
-        norm.layer_norm_looped,
-        array.shape,
-        (Operand(array, strides_of(array)), Operand(result, strides_of(result))),
-        between=between,
-        after=after,
-        long_rows=long_rows,
+@planned
+def _plan_softmax(x: Geometry, out: Geometry | None) -> Plan:
+    check_rows(x)
+    result = result_geometry(out, x.shape, x.dtype, x)
+    launches = _launches(
+        softmax_kernels.softmax,
+        softmax_kernels.softmax_looped,
+        x,
+        result.strides,
+        long_rows=_softmax_of_long_rows,
         table=TILES,
     )
-    return result
+    return Plan(tuple(launches), result, 1)
 
 
-def _softmax_of_long_rows(x: Array, out: Array, space: IndexSpace) -> bool:
+@planned
+def plan_sum(x: Geometry, out: Geometry | None) -> Plan:
+    """Plan the sum of each row."""
+    return _plan_reduction(reduce.sum_rows, reduce.sum_rows_looped, x, out)
+
+
+@planned
+def plan_max(x: Geometry, out: Geometry | None) -> Plan:
+    """Plan the maximum of each row; raises ArgumentError for empty rows."""
+    check_given(x=x)
+    if x.shape and x.shape[-1] == 0:
+        msg = f"maximum over an empty axis: x has shape {x.shape}"
+        raise ArgumentError(msg)
+    return _plan_reduction(reduce.max_rows, reduce.max_rows_looped, x, out)
+
+
+def _plan_reduction(kernel: Kernel, looped: Kernel, x: Geometry, out: Geometry | None) -> Plan:
+    check_rows(x)
+    check_computed_in_f32(x)
+    result = result_geometry(out, x.shape[:-1], x.dtype, x)
+    # Seen from the index space of the input, the result is repeated along the last axis.
+    launches = _launches(kernel, looped, x, (*result.strides, 0), walked=2)
+    return Plan(tuple(launches), result, 1)
+
+
+@planned
+def _plan_norm(
+    kind: str,
+    x: Geometry,
+    weight: Geometry | None,
+    bias: Geometry | None,
+    out: Geometry | None,
+) -> Plan:
+    check_rows(x)
+    result = result_geometry(out, x.shape, x.dtype, x)
+    check_parameters(x, {"weight": weight, "bias": bias})
+    columns = x.shape[-1]
+    # What is absent is never read; the result's address keeps the pointer valid.
+    between = [
+        Pointer(_OUT if parameter is None else number, 0, (columns,), (1,))
+        for number, parameter in ((_WEIGHT, weight), (_BIAS, bias))
+    ]
+    after = (
+        int(weight is not None),
+        int(bias is not None),
+        int(kind == "layer"),
+        number_for(x, share_of(kind, x)),
+    )
+    given = tuple(array for array in (x, weight, bias, result) if array is not None)
+    launches = _launches(
+        norm.layer_norm,
+        norm.layer_norm_looped,
+        x,
+        result.strides,
+        between=tuple(between),
+        after=after,
+        out=_OUT,
+        long_rows=partial(_norm_of_long_rows, given, tuple(between), after),
+        table=TILES,
+    )
+    return Plan(tuple(launches), result, _OUT)
+
+
+def _softmax_of_long_rows(piece: Piece) -> PlannedLaunch | None:
+    space = piece.space
     chosen = rows_configuration(space.sizes[2], LONG_ROWS)
     if chosen is None:
-        return False
-    softmax_kernels.softmax_row[(space.sizes[0] * space.sizes[1],)](
-        x,
-        out,
-        *space.sizes,
-        *_row_strides(space),
-        BLOCK_N=chosen.block_n,
-        num_warps=chosen.num_warps,
+        return None
+    return PlannedLaunch(
+        softmax_kernels.softmax_row,
+        (space.sizes[0] * space.sizes[1], 1, 1),
+        piece.pointers(0, 1),
+        (*space.sizes, *_row_strides(space)),
+        tile_options(chosen, has_rows=False),
     )
-    return True
 
 
 def _norm_of_long_rows(
-    x: Array,
-    out: Array,
-    space: IndexSpace,
-    parameters: tuple[Array, Array],
+    given: tuple[Geometry, ...],
+    between: tuple[Pointer, ...],
     after: tuple[int | float, ...],
-) -> bool:
-    strides = _row_strides(space)
-    pointers = (address_of(array) for array in (x, *parameters, out))
+    piece: Piece,
+) -> PlannedLaunch | None:
+    space, strides = piece.space, _row_strides(piece.space)
+    x, *parameters, result = given
     # As the fast specialization has it, which alone is bundled for some of these.
-    is_aligned = not any(number % DIVISOR for number in (*pointers, *strides))
-    is_aligned = is_aligned and all(abs(size) <= INT31_MAX for size in (*space.sizes, *strides))
-    chosen = rows_configuration(space.sizes[2], LONG_ROWS if is_aligned else LONG_ROWS_UNALIGNED)
+    is_fast = (
+        is_aligned((x, result), piece)
+        and all(parameter.is_aligned for parameter in parameters)
+        and not any(stride % DIVISOR for stride in strides)
+        and all(abs(size) <= INT31_MAX for size in (*space.sizes, *strides))
+    )
+    chosen = rows_configuration(space.sizes[2], LONG_ROWS if is_fast else LONG_ROWS_UNALIGNED)
     if chosen is None:
-        return False
+        return None
     rows = space.sizes[0] * space.sizes[1]
     kernel, programs = norm.layer_norm_row, rows
-    if not is_aligned and dtype_of(x).bits == 16:  # of 32 bits a word is an element anyway
+    if not is_fast and x.dtype.bits == 16:  # of 32 bits a word is an element anyway
         kernel, programs = norm.layer_norm_rows, _resident_programs(x, rows, chosen.num_warps)
-    kernel[(programs,)](
-        x, *parameters, out, *space.sizes, *strides, *after,
-        BLOCK_N=chosen.block_n, num_warps=chosen.num_warps,
-    )  # fmt: skip
-    return True
+    start, end = piece.pointers(_X, _OUT)
+    return PlannedLaunch(
+        kernel,
+        (programs, 1, 1),
+        (start, *between, end),
+        (*space.sizes, *strides, *after),
+        tile_options(chosen, has_rows=False),
+    )
 
 
-def _resident_programs(array: Array, rows: int, num_warps: int) -> int:
+def _resident_programs(x: Geometry, rows: int, num_warps: int) -> int:
     """Return how many programs walk the rows: as many as fit on the device at once."""
     needed = -(-rows // _PROGRAMS_STEP) * _PROGRAMS_STEP
-    if not isinstance(array, DeviceArray):
+    if x.device is None:
         return min(needed, _PROGRAMS_STEP)
-    at_once = device_of(array.device).multiprocessors * _WARPS_A_MULTIPROCESSOR // num_warps
+    at_once = processors(x.device) * _WARPS_A_MULTIPROCESSOR // num_warps
     return min(needed, at_once // _PROGRAMS_STEP * _PROGRAMS_STEP)
 
 
@@ -262,35 +297,39 @@ def _row_strides(space: IndexSpace) -> tuple[int, ...]:
     return (*space.strides[0][:2], *space.strides[1][:2])
 
 
-def _launch(
+def _launches(
     kernel: Kernel,
     looped: Kernel,
-    shape: Shape,
-    operands: tuple[Operand, Operand],
+    x: Geometry,
+    out_strides: tuple[int, ...],
     *,
-    between: tuple[Array, ...] = (),
-    after: tuple[int | float, ...] = (),
-    out_strides: int = 3,
+    between: tuple[Pointer, ...] = (),
+    after: tuple[Any, ...] = (),
+    out: int = 1,
+    walked: int = 3,
     long_rows: LongRows | None = None,
     table: tuple[Configuration, ...] = ROWS,
-) -> None:
-    for (x, out), space in pieces(shape, operands, rank=3, keep_last=True):
+) -> Iterator[PlannedLaunch]:
+    """Plan a kernel over `x` and the operand `out`, of which it takes `walked` strides."""
+    is_wide = x.dtype == float64
+    for piece in pieces(x.shape, (x.strides, out_strides), rank=3, keep_last=True):
+        space = piece.space
         rows, columns = space.sizes[0] * space.sizes[1], space.sizes[2]
-        is_wide = dtype_of(x) == float64
         configuration = None if is_wide else rows_configuration(columns, table)
         if configuration is None and long_rows is not None and not is_wide:
             is_contiguous = all(operand[2] == 1 for operand in space.strides)
-            if is_contiguous and long_rows(x, out, space):
+            launch = long_rows(piece) if is_contiguous else None
+            if launch is not None:
+                yield launch
                 continue
-        strides = (*space.strides[0], *space.strides[1][:out_strides])
-        arguments = (x, *between, out, *space.sizes, *strides, *after)
-        if configuration is None:
-            chunks = ROWS_LOOPED_64 if is_wide else ROWS_LOOPED
-            looped[(rows,)](*arguments, BLOCK_N=chunks.block_n, num_warps=chunks.num_warps)
-        else:
-            kernel[(-(-rows // configuration.block_m),)](
-                *arguments,
-                BLOCK_M=configuration.block_m,
-                BLOCK_N=configuration.block_n,
-                num_warps=configuration.num_warps,
-            )
+        start, end = piece.pointers(0, out)
+        strides = (*space.strides[0], *space.strides[1][:walked])
+        chunks = ROWS_LOOPED_64 if is_wide else ROWS_LOOPED
+        tiles = configuration or chunks
+        yield PlannedLaunch(
+            kernel if configuration is not None else looped,
+            (-(-rows // configuration.block_m) if configuration is not None else rows, 1, 1),
+            (start, *between, end),
+            (*space.sizes, *strides, *after),
+            tile_options(tiles, has_rows=configuration is not None),
+        )

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from tilewright.abi.dtypes import DType, float32, float64, int64, uint64
 from tilewright.kernels import reduction as reduction_kernels
 from tilewright.kernels import scan as kernels
-from tilewright.tensor.arrays import (
-    Array,
-    as_array,
-    check_has_arithmetic,
-    dtype_of,
-    is_fast,
-    output,
-    strides_of,
-)
-from tilewright.tensor.axes import (
-    at_least_one_axis,
-    is_same_place,
-    new_array,
-    one_axis,
-    overlaps,
-    transposed,
-)
+from tilewright.lazy_dataclass import dataclass
+from tilewright.tensor.arrays import Array, check_has_arithmetic, fits_fast
+from tilewright.tensor.axes import is_same_place, one_axis, overlaps, transposed
 from tilewright.tensor.configurations import (
     MOST_PARTS,
     SCAN_INNER,
@@ -31,6 +18,17 @@ from tilewright.tensor.configurations import (
     SCAN_OUTER,
     reduce_configuration,
 )
+from tilewright.tensor.geometry import (
+    Arrays,
+    Geometry,
+    check_given,
+    geometry_of,
+    new_array,
+    operands,
+    result_geometry,
+    result_of,
+)
+from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
 from tilewright.tensor.movement import contiguous, copy_elements
 from tilewright.tensor.strides import IndexSpace, collapsed
 
@@ -40,6 +38,7 @@ _PROGRAMS = 128
 _PART_ELEMENTS = 8192
 # With fewer columns than this, rows are scanned across them.
 _FEW_COLUMNS = 8
+_WORKSPACES = 2  # the number of the first, behind what is read and what is written
 
 
 def cumsum(x: object, axis: int = -1, *, out: object | None = None) -> Array:
@@ -57,43 +56,99 @@ def cumprod(x: object, axis: int = -1, *, out: object | None = None) -> Array:
 
 
 def _scan(x: object, axis: int, operation: str, out: object | None) -> Array:
-    array = as_array(x, name="x")
-    check_has_arithmetic(array)
-    dtype = dtype_of(array)
-    wide = dtype if dtype.is_float else uint64 if dtype.kind == "uint" else int64
-    result = output(out, array.shape, array, wide)
-    if not prod(array.shape):
-        return result
+    arrays, geometries = operands(x=x, out=out)
+    array = arrays[0]
+    place = one_axis(axis, 0 if array is None else len(array.shape))
+    call = _plan_call(operation, place, *geometries)
+    result = result_of(arrays, 1, call.result)
+    assert array is not None  # else there was no plan
     if out is not None and overlaps(result, array) and not is_same_place(result, array):
         copy_elements(_scan(array, axis, operation, None), result)
-        return result
-    place = one_axis(axis, len(array.shape))
-    source, target = at_least_one_axis(array), at_least_one_axis(result)
-    order = [*(p for p in range(len(source.shape)) if p != place), place]
-    source, target = transposed(source, order), transposed(target, order)
-    space = _kept_space(source, target)
-    if space is not None:
-        _launch(source, target, space, operation)
-        return result
-    # More axes than kernels have: once more, row by row in memory.
-    dense = contiguous(source)
-    scanned = new_array(dense.shape, wide, dense)
-    packed = _kept_space(dense, scanned)
-    assert packed is not None
-    _launch(dense, scanned, packed, operation)
-    copy_elements(scanned, target)
+    elif call.plan is not None:
+        _run(call.plan, arrays)
+    else:
+        # More axes than kernels have: once more, row by row in memory.
+        order = _order(len(array.shape), place)
+        dense = contiguous(transposed(array, order))
+        packed: Arrays = [dense, None]
+        again = _plan_call(operation, len(order) - 1, geometry_of(dense), None)
+        assert again.plan is not None, "what lies row by row collapses"
+        scanned = result_of(packed, 1, again.result)
+        _run(again.plan, packed)
+        copy_elements(scanned, transposed(result, order))
     return result
 
 
-def _kept_space(source: Array, target: Array) -> IndexSpace | None:
-    strides = (strides_of(source)[:-1], strides_of(target)[:-1])
-    return collapsed(source.shape[:-1], strides, rank=2, keep_last=False)
+def _run(plan: _Plan, arrays: Arrays) -> None:
+    arrays += [new_array(workspace, arrays) for workspace in plan.workspaces]
+    for launch in plan.launches:
+        launch.run(arrays, ())
 
 
-def _launch(source: Array, target: Array, space: IndexSpace, operation: str) -> None:
-    """Scan the last axis."""
-    length = source.shape[-1]
-    steps = (strides_of(source)[-1], strides_of(target)[-1])
+def _order(rank: int, place: int) -> list[int]:
+    """Return the axes with that which is scanned behind the others."""
+    return [*(axis for axis in range(rank) if axis != place), place]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The launches of a scan, of operands behind which stand workspaces."""
+
+    launches: tuple[PlannedLaunch, ...]
+    workspaces: tuple[Geometry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The result of a checked call, and its plan: None if its axes do not collapse."""
+
+    result: Geometry
+    plan: _Plan | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of an operand, `space` and steps along them: of what is read and what is written."""
+
+    source: Pointer
+    target: Pointer
+    dtype: DType
+    is_source_aligned: bool
+    is_target_aligned: bool
+    space: IndexSpace
+    length: int
+    steps: tuple[int, int]
+
+
+@planned
+def _plan_call(operation: str, place: int, x: Geometry, out: Geometry | None) -> _Call:
+    check_given(x=x)
+    check_has_arithmetic(x)
+    dtype = x.dtype
+    wide = dtype if dtype.is_float else uint64 if dtype.kind == "uint" else int64
+    result = result_geometry(out, x.shape, wide, x)
+    if not prod(x.shape):
+        return _Call(result, _Plan((), ()))
+    order = _order(len(x.shape), place) if x.shape else []
+    shape = tuple(x.shape[axis] for axis in order) or (1,)
+    strides = tuple(tuple(walked.strides[axis] for axis in order) or (0,) for walked in (x, result))
+    outer = tuple(walk[:-1] for walk in strides)
+    space = collapsed(shape[:-1], outer, rank=2, keep_last=False)
+    if space is None:
+        return _Call(result, None)
+    source, target = (Pointer(number, 0, shape, walk) for number, walk in enumerate(strides))
+    steps = (strides[0][-1], strides[1][-1])
+    rows = _Rows(source, target, dtype, x.is_aligned, result.is_aligned, space, shape[-1], steps)
+    workspaces: list[Geometry] = []
+    launches = tuple(_launches(rows, operation, x, workspaces))
+    return _Call(result, _Plan(launches, tuple(workspaces)))
+
+
+def _launches(
+    rows: _Rows, operation: str, like: Geometry, workspaces: list[Geometry]
+) -> Iterator[PlannedLaunch]:
+    """Plan a scan of rows, and add the workspaces that it needs."""
+    length, space, steps = rows.length, rows.space, rows.steps
     is_outer = (
         length > 1
         and space.sizes[1] > _FEW_COLUMNS
@@ -104,10 +159,11 @@ def _launch(source: Array, target: Array, space: IndexSpace, operation: str) -> 
     tiles = SCAN_OUTER if is_outer else SCAN_INNER
     if operation == "sum" and not is_outer and length > 2 * SCAN_INNER.block_n:
         integers = (*space.sizes, length, 0, *walked)
-        if is_fast(kernel, (source, target, target), integers):
+        is_aligned = rows.is_source_aligned and rows.is_target_aligned
+        if is_aligned and fits_fast(kernel, 3, integers):
             tiles = SCAN_LONG
-    rows = prod(space.sizes)
-    blocks = -(-rows // tiles.block_m)
+    count = prod(space.sizes)
+    blocks = -(-count // tiles.block_m)
     if is_outer:
         blocks = space.sizes[0] * -(-space.sizes[1] // tiles.block_m)
     part = -(-length // tiles.block_n)
@@ -116,38 +172,53 @@ def _launch(source: Array, target: Array, space: IndexSpace, operation: str) -> 
         elements = -(-length // (wanted * _PART_ELEMENTS)) * _PART_ELEMENTS
         part = elements // tiles.block_n
     parts = -(-length // (part * tiles.block_n))
-    dtype = _carry_dtype(dtype_of(source))
-    carry = new_array((rows, parts), dtype, source)
+    dtype = _carry_dtype(rows.dtype)
+    carry = Pointer(_WORKSPACES + len(workspaces), 0, (count, parts), (parts, 1))
+    workspaces.append(result_geometry(None, (count, parts), dtype, like))
     if parts > 1:
-        _sum_parts(source, space, carry, part * tiles.block_n, is_outer=is_outer)
-        kept = collapsed((rows,), ((parts,), (parts,)), rank=2, keep_last=False)
+        yield _sum_parts(rows, carry, part * tiles.block_n, is_outer=is_outer)
+        kept = collapsed((count,), ((parts,), (parts,)), rank=2, keep_last=False)
         assert kept is not None
-        _launch(carry, carry, kept, "sum")
-    kernel[(blocks, parts)](
-        source, target, carry, *space.sizes, length, part, *walked,
-        OPERATION=operation, BLOCK_M=tiles.block_m, BLOCK_K=tiles.block_n,
-        num_warps=tiles.num_warps,
-    )  # fmt: skip
+        carried = _Rows(carry, carry, dtype, True, True, kept, parts, (1, 1))
+        yield from _launches(carried, "sum", like, workspaces)
+    yield PlannedLaunch(
+        kernel,
+        (blocks, parts, 1),
+        (rows.source, rows.target, carry),
+        (*space.sizes, length, part, *walked),
+        {
+            "OPERATION": operation,
+            "BLOCK_M": tiles.block_m,
+            "BLOCK_K": tiles.block_n,
+            "num_warps": tiles.num_warps,
+        },
+    )
 
 
-def _sum_parts(
-    source: Array, space: IndexSpace, carry: Array, elements: int, *, is_outer: bool
-) -> None:
-    """Write the sums of each part of `elements` to `carry`."""
-    length, step = source.shape[-1], strides_of(source)[-1]
+def _sum_parts(rows: _Rows, carry: Pointer, elements: int, *, is_outer: bool) -> PlannedLaunch:
+    """Plan the sums of each part of `elements`, which go to `carry`."""
+    length, space = rows.length, rows.space
     kernel = reduction_kernels.outer if is_outer else reduction_kernels.inner
-    walked = (*space.strides[0], 0, step, 0, 0)
-    # With several parts nothing is written to `out`, which only has to be of the right type.
-    pointers = (source, source, carry)
-    fast = is_fast(kernel, pointers, (*space.sizes, 1, length, 0, 1, 0, *walked))
+    walked = (*space.strides[0], 0, rows.steps[0], 0, 0)
+    integers = (*space.sizes, 1, length, 0, 1, 0, *walked)
+    fast = rows.is_source_aligned and fits_fast(kernel, 3, integers)
     tiles = reduce_configuration(length, is_inner=not is_outer, fast=fast)
     blocks = -(-prod(space.sizes) // tiles.block_m)
     if is_outer:
         blocks = space.sizes[0] * -(-space.sizes[1] // tiles.block_m)
-    kernel[(blocks, carry.shape[1])](
-        *pointers, *space.sizes, 1, length, elements // tiles.block_n, 1, 0, *walked,
-        OPERATION="sum", BLOCK_M=tiles.block_m, BLOCK_K=tiles.block_n, num_warps=tiles.num_warps,
-    )  # fmt: skip
+    return PlannedLaunch(
+        kernel,
+        (blocks, carry.sizes[1], 1),
+        # With several parts nothing is written to `out`, which only has to be of the right type.
+        (rows.source, rows.source, carry),
+        (*space.sizes, 1, length, elements // tiles.block_n, 1, 0, *walked),
+        {
+            "OPERATION": "sum",
+            "BLOCK_M": tiles.block_m,
+            "BLOCK_K": tiles.block_n,
+            "num_warps": tiles.num_warps,
+        },
+    )
 
 
 def _carry_dtype(dtype: DType) -> DType:

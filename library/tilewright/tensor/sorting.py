@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from operator import index
-from typing import Any, cast
 
 from tilewright.abi.dtypes import DType, int32, int64
 from tilewright.errors import ArgumentError, ArgumentValueError
@@ -13,12 +11,15 @@ from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import (
     Array,
     as_array,
+    as_flag,
+    as_integer,
     check_has_arithmetic,
     dtype_of,
     is_fast,
+    new_array,
     strides_of,
 )
-from tilewright.tensor.axes import at_least_one_axis, new_array, one_axis, transposed, viewed
+from tilewright.tensor.axes import at_least_one_axis, one_axis, transposed, viewed
 from tilewright.tensor.configurations import MOVED_ELEMENTS, SORT_NARROW, SORT_WIDE
 from tilewright.tensor.movement import copy
 from tilewright.tensor.strides import collapsed
@@ -32,12 +33,12 @@ def sort(x: object, axis: int = -1, *, descending: bool = False) -> tuple[Array,
     Floats are ordered totally: -inf, numbers, -0.0, 0.0, numbers, inf, NaN. Equal elements keep
     their order, in a falling order too.
     """
-    return _first(x, axis, None, descending=descending)
+    return _first(x, axis, None, descending=as_flag(descending, name="descending"))
 
 
 def argsort(x: object, axis: int = -1, *, descending: bool = False) -> Array:
     """Return the i64 indices that put `x` in order along `axis`, as `sort` gives them."""
-    return _first(x, axis, None, descending=descending)[1]
+    return sort(x, axis, descending=descending)[1]
 
 
 def topk(x: object, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
@@ -47,12 +48,8 @@ def topk(x: object, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Ar
     largest, and of equal elements those with lower indices come first. Raises ArgumentValueError
     unless `k` lies between 0 and the extent.
     """
-    try:
-        count = index(cast("Any", k))
-    except TypeError:
-        msg = f"k is of {type(k).__name__}; an int is needed"
-        raise ArgumentError(msg) from None
-    return _first(x, axis, count, descending=largest)
+    count = as_integer(k, name="k")
+    return _first(x, axis, count, descending=as_flag(largest, name="largest"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ def _first(x: object, axis: int, count: int | None, *, descending: bool) -> tupl
         raise ArgumentError(msg)
     wanted = length if count is None else count
     if not 0 <= wanted <= length:
-        msg = f"k is {wanted}, of an axis of {length} elements"
+        msg = f"k is {wanted}, of an axis of {length} elements; it lies between 0 and {length}"
         raise ArgumentValueError(msg)
     kept = [axis for axis in range(len(array.shape)) if axis != place]
     source = transposed(array, [*kept, place])

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import Pointer
@@ -31,8 +31,10 @@ from tilewright.abi.tuned import (
 )
 from tilewright.errors import FormatError, LaunchError
 from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime import jit, store
 from tilewright.runtime.device import device as device_of
+from tilewright.runtime.launch import configure_trace
 from tilewright.settings import settings
 from tilewright.tensor.launches import forget_plans
 
@@ -42,11 +44,14 @@ WhyNot = Callable[[Choice], str]
 """Says why a choice cannot serve an operation; empty if it can."""
 
 
-class _Trial(NamedTuple):
-    """A choice that operations of a family take for now; `asked` are their cases and sizes."""
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A choice that operations of a family take for now, None for what the model of cost says;
+    `asked` are their cases and sizes.
+    """
 
     family: str
-    choice: Choice
+    choice: Choice | None
     asked: list[tuple[str, Sizes]]
 
 
@@ -63,7 +68,7 @@ def tuned_choice(
     trial = _trial.get()
     if trial is not None and trial.family == family:
         trial.asked.append((case, sizes))
-        fault = why_not(trial.choice)
+        fault = "" if trial.choice is None else why_not(trial.choice)
         if fault:
             msg = f"{trial.choice} cannot serve {case} of {sizes}: {fault}"
             raise LaunchError(msg)
@@ -75,18 +80,19 @@ def tuned_choice(
         if choice is None:
             continue
         fault = why_not(choice)
+        fate = f"is passed over: {fault}" if fault else "is taken"
+        logger.info("tuned %s for %s of %s %s; %s", choice, case, sizes, fate, place)
         if not fault:
             return choice
-        logger.info("tuned %s for %s of %s is passed over: %s; in %s", choice, case, sizes, fault,
-                    place)  # fmt: skip
     return None
 
 
 @contextmanager
-def trying(family: str, choice: Choice) -> Iterator[list[tuple[str, Sizes]]]:
+def trying(family: str, choice: Choice | None) -> Iterator[list[tuple[str, Sizes]]]:
     """Make every operation of a family take a choice in the block, or raise LaunchError.
 
-    Gives the list of the cases and sizes that operations ask a choice for.
+    Without a choice they take what the model of cost says. Gives the list of the cases and sizes
+    that operations ask a choice for.
     """
     trial = _Trial(family, choice, [])
     token = _trial.set(trial)
@@ -137,6 +143,7 @@ def why_no_binary(kernel: Kernel, dtypes: Mapping[str, DType], options: Mapping[
 @lru_cache(maxsize=64)
 def _choices(device: str, family: str) -> tuple[tuple[str, dict[Key, Choice]], ...]:
     """Return the choices for a kind of device with their places, the first to be asked first."""
+    configure_trace()
     found = []
     own = user_file(device, family)
     if own is not None:

@@ -14,9 +14,11 @@ import numpy as np
 
 from tilewright.abi.dtypes import int32
 from tilewright.abi.numpy_types import to_numpy
+from tilewright.runtime.geometry import row_major
 from tilewright.runtime.launcher import CODES, DTYPES, native
-from tilewright.runtime.memory import DeviceArray, allocate, row_major
+from tilewright.runtime.memory import DeviceArray, allocate
 from tilewright.tensor.arrays import Array
+from tilewright.tensor.geometry import Arrays, Geometry
 
 # Counters of a stream's array; one for each tile of a result.
 _LEAST_COUNTERS = 4096
@@ -37,17 +39,14 @@ def counters(count: int) -> Workspace:
     return Workspace((count,), CODES[int32], is_counting=True)
 
 
-def obtain(workspaces: Sequence[Workspace], like: Array) -> list[Array]:
-    """Return arrays for workspaces, on the side, device and stream of `like`."""
-    if not isinstance(like, DeviceArray):
+def obtain(workspaces: Sequence[Workspace], arrays: Arrays, device: int | None) -> list[Array]:
+    """Return arrays for workspaces of a launch that has `arrays`, on its device and stream."""
+    if device is None:
         return [_on_host(workspace) for workspace in workspaces]
-    device, stream = like.device_index, like.stream_handle
     return [
-        _zeros(workspace, device, stream)
+        _zeros(workspace, arrays, device)
         if workspace.is_counting
-        else allocate(
-            workspace.shape, row_major(workspace.shape), workspace.code, device, stream=stream
-        )
+        else allocate(_geometry(workspace.shape, workspace.code, device), arrays)
         for workspace in workspaces
     ]
 
@@ -58,18 +57,23 @@ def _on_host(workspace: Workspace) -> Array:
     return np.zeros(workspace.shape, dtype) if is_counting else np.empty(workspace.shape, dtype)
 
 
-def _zeros(workspace: Workspace, device: int, stream: int) -> DeviceArray:
+def _geometry(shape: tuple[int, ...], code: int, device: int) -> Geometry:
+    return Geometry(shape, row_major(shape), code, is_aligned=True, device=device)
+
+
+def _zeros(workspace: Workspace, arrays: Arrays, device: int) -> DeviceArray:
     (count,) = workspace.shape
+    stream = native.launch_stream(arrays, device)
     if native.is_capturing(stream):
-        return _new_zeros(count, device, stream)
+        return _new_zeros(count, arrays, device)
     found = _counters.get((device, stream))
     if found is None or found.shape[0] < count:
-        found = _new_zeros(max(count, _LEAST_COUNTERS), device, stream)
+        found = _new_zeros(max(count, _LEAST_COUNTERS), arrays, device)
         _counters[device, stream] = found
     return found
 
 
-def _new_zeros(count: int, device: int, stream: int) -> DeviceArray:
-    array = allocate((count,), (1,), CODES[int32], device, stream=stream)
+def _new_zeros(count: int, arrays: Arrays, device: int) -> DeviceArray:
+    array = allocate(_geometry((count,), CODES[int32], device), arrays)
     native.fill(array, 0)
     return array

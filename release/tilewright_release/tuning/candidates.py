@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tilewright.abi.tuned import Choice
 from tilewright.tensor.block_configurations import BLOCK_FORMS
+from tilewright.tensor.block_launches import BLOCK_KERNELS
 from tilewright.tensor.configurations import (
     ATTENTION_16,
     ATTENTION_32,
@@ -56,6 +57,12 @@ def candidates_of(
     return [Candidate(choice, is_declared) for choice, is_declared in found.items()]
 
 
+def kernel_name(choice: Choice) -> str:
+    """Return the name of the kernel that a choice launches."""
+    by_blocks = BLOCK_KERNELS.get(choice.kernel)
+    return choice.kernel if by_blocks is None else by_blocks.name
+
+
 def _declared_products(point: ProductPoint, by_blocks: bool) -> Iterator[Choice]:
     for form in BLOCK_FORMS.get((point.dtype, point.precision), ()) if by_blocks else ():
         for parts in _PARTS if form.kernel == "parts" else (1,):
@@ -69,17 +76,21 @@ def _declared_products(point: ProductPoint, by_blocks: bool) -> Iterator[Choice]
 def _other_products(point: ProductPoint, by_blocks: bool) -> Iterator[Choice]:
     size = point.dtype.size_bytes
     batch, m, n, _ = point.sizes
-    if by_blocks and (point.dtype, point.precision) in BLOCK_FORMS:
+    forms = BLOCK_FORMS.get((point.dtype, point.precision), ()) if by_blocks else ()
+    kinds = {form.kernel for form in forms}
+    if kinds:
         # Tiles of twice the rows that there are would multiply nothing half of the time.
+        kind = "plain" if "plain" in kinds else "blocks"
         for rows, columns in product((64, 128), (64, 128, 256)):
             tiles = DotConfiguration(rows, columns, 128 // size, 8 if rows == 128 else 4, 1)
             for stages in _stages(tiles, size, (3, 4, 6)) if rows < 2 * m or rows == 64 else ():
-                yield _choice("blocks", replace(tiles, num_stages=stages))
+                yield _choice(kind, replace(tiles, num_stages=stages))
         for rows, columns, depth in product((16, 64), (64, 128), (128, 256, 512)):
             tiles = DotConfiguration(rows, columns, depth // size, 4, 1)
             programs = -(-m // rows) * -(-n // columns) * batch
             # Sums are cut where programs are too few to fill the device.
-            for parts in _PARTS if programs < _FEW_PROGRAMS and rows < 2 * m + 16 else ():
+            is_of_use = "parts" in kinds and programs < _FEW_PROGRAMS and rows < 2 * m + 16
+            for parts in _PARTS if is_of_use else ():
                 for stages in _stages(tiles, size, (6,)):
                     yield _choice("parts", replace(tiles, num_stages=stages), parts)
         return

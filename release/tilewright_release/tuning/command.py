@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from tilewright.abi.manifest import FILE_NAME as MANIFEST
 from tilewright.abi.target import Target
 from tilewright.abi.tuned import Line, TunedTable
 from tilewright.errors import ReleaseError, UsageError
-from tilewright.runtime import driver, jit, store
+from tilewright.runtime import choose, driver, jit, store
 from tilewright.runtime.device import Device
 from tilewright.runtime.device import device as device_of
 from tilewright.settings import settings
@@ -22,7 +23,6 @@ from tilewright.tensor.tuned import forget_tables
 from tilewright_release.checkout import Checkout
 from tilewright_release.provenance import commit_of
 from tilewright_release.stage_cache import default_cache
-from tilewright_release.targets import read_targets
 from tilewright_release.tuning.compilation import Compiled, compile_candidates
 from tilewright_release.tuning.device_bench import DeviceBench
 from tilewright_release.tuning.plan import Plan, read_plan
@@ -47,6 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
     _add_run(commands)
     _add_compile(commands)
     _add_time(commands)
+    _add_program(commands)
     parsed = parser.parse_args(words)
     code: int = parsed.run(parsed)
     return code
@@ -89,6 +90,18 @@ def _add_time(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     _add_timing(parser)
     parser.set_defaults(run=_time)
+
+
+def _add_program(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "program",
+        help="run a Python program and tune its own kernels",
+        description="Run a Python program. Each launch of a kernel with @tl.autotune whose key and "
+        "element types are in no table of this GPU is timed first, with all its configurations.",
+    )
+    parser.add_argument("program", type=Path, metavar="FILE")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
+    parser.set_defaults(run=_program)
 
 
 def _add_points(parser: argparse.ArgumentParser) -> None:
@@ -143,6 +156,25 @@ def _time(arguments: argparse.Namespace) -> int:
     return _time_folder(arguments.folder, arguments, device_of(arguments.device))
 
 
+def _program(arguments: argparse.Namespace) -> int:
+    path: Path = arguments.program
+    if not path.is_file():
+        msg = f"there is no file {str(path)!r}"
+        raise UsageError(msg)
+    words, paths = sys.argv, list(sys.path)
+    sys.argv, sys.path[0:0] = [str(path), *arguments.arguments], [str(path.resolve().parent)]
+    try:
+        with choose.tuning_at_first_sight() as tuned:
+            runpy.run_path(str(path), run_name="__main__")
+    finally:
+        sys.argv, sys.path[:] = words, paths
+    for each in tuned:
+        key = ", ".join(f"{name}={value}" for name, value in each.entry.key)
+        print(f"tuned {each.kernel} ({key}): {each.entry.config}, {each.entry.time_us:.1f} us")
+    print(f"tune: {len(tuned)} launches are tuned from now on")
+    return 0
+
+
 def _compile_into(
     folder: Path, arguments: argparse.Namespace, *, target: Target, declared_only: bool
 ) -> Compiled:
@@ -150,7 +182,7 @@ def _compile_into(
     compiled = compile_candidates(
         _points(arguments),
         target=target,
-        targets=read_targets(Checkout(checkout).targets),
+        targets=Checkout(checkout).targets,
         folder=folder,
         cache=default_cache(),
         jobs=arguments.jobs,

@@ -28,8 +28,8 @@ from tilewright_release.build_entry import BuildTask, find_entry
 from tilewright_release.packs import pack_cubins
 from tilewright_release.samples.sample import aligned, always
 from tilewright_release.signatures import DeclaredEntry
-from tilewright_release.targets import TargetTable
-from tilewright_release.tuning.candidates import Candidate, candidates_of
+from tilewright_release.targets import TargetTable, read_targets
+from tilewright_release.tuning.candidates import Candidate, candidates_of, kernel_name
 from tilewright_release.tuning.plan import FILE_NAME, Plan, PlannedPoint
 from tilewright_release.tuning.points import AttentionPoint, ProductPoint
 from tilewright_release.validated import Validations
@@ -55,7 +55,7 @@ def compile_candidates(
     points: Iterable[ProductPoint | AttentionPoint],
     *,
     target: Target,
-    targets: TargetTable,
+    targets: Path,
     folder: Path,
     cache: Path,
     jobs: int,
@@ -65,7 +65,8 @@ def compile_candidates(
 ) -> Compiled:
     """Build what the candidates of the points launch, and write the folder.
 
-    With `declared_only` nothing is built: those that bundles carry are found in them.
+    `targets` is the file with the targets' toolchains and drivers. With `declared_only` nothing is
+    built: those that bundles carry are found in them.
     """
     launched = plan_points(points, target=target, declared_only=declared_only)
     entries: dict[str, DeclaredEntry] = {}
@@ -95,7 +96,8 @@ def compile_candidates(
     kept = {key: entry for key, entry in entries.items() if key not in errors}
     folder.mkdir(parents=True, exist_ok=True)
     if kept:
-        _pack(kept, target=target, targets=targets, folder=folder, cache=cache)
+        table = read_targets(targets)
+        _pack(kept, target=target, targets=table, folder=folder, cache=cache)
     (folder / FILE_NAME).write_text(plan.to_json(), encoding="utf-8")
     return Compiled(plan, len(kept), refused)
 
@@ -129,8 +131,7 @@ def _serving(
                 point.call(arrays, out)
         except (LaunchError, ArgumentError):
             continue
-        names = {kernel.name for kernel, _ in launches}
-        if names & {choice.kernel, f"{point.family}_{choice.kernel}"}:
+        if kernel_name(choice) in {kernel.name for kernel, _ in launches}:
             seen.add(choice._replace(copied=()))
             yield candidate, list(launches)
 

@@ -75,7 +75,7 @@ class Point(Protocol):
     def problem(self, found: Array, expected: Array, usual: Array) -> str:
         """Return what is wrong with a result; empty if nothing is.
 
-        `usual` is the result of what the library chooses by itself.
+        `usual` is the result of what the library chooses without tables.
         """
 
 
@@ -146,6 +146,9 @@ class ProductPoint:
 
     def problem(self, found: Array, expected: Array, usual: Array) -> str:  # noqa: ARG002
         """Return how many elements differ from the exact ones."""
+        # Bits first: comparing them is many times faster, and nearly always enough.
+        if np.array_equal(found.view(np.uint8), expected.view(np.uint8)):
+            return ""
         wrong = int(np.count_nonzero(found != expected))
         return f"{wrong} of {found.size} elements are wrong" if wrong else ""
 

@@ -15,6 +15,8 @@ from typing import Any
 from tilewright.abi.tuned import FILE_NAME, TunedTable, from_data, from_json, to_json
 from tilewright.errors import FormatError
 from tilewright.tensor.tuned import user_file
+from tilewright_release.signatures import DeclaredEntry
+from tilewright_release.tuning.candidates import kernel_name
 
 
 def read_tuned(folder: Path) -> list[TunedTable]:
@@ -72,22 +74,28 @@ def to_toml(table: TunedTable) -> str:
 
 
 def undeclared_choices(
-    tables: Iterable[TunedTable], declared: Iterable[tuple[str, tuple[int, ...]]]
+    tables: Iterable[TunedTable], declared: Iterable[DeclaredEntry]
 ) -> Iterator[str]:
-    """Yield choices of tables that no signature of their kernel declares.
-
-    `declared` are kernels by name, with the tile extents, warps and stages of a signature.
-    """
-    known = set(declared)
+    """Yield choices of tables that no signature declares: of that kernel, dtype and tiles."""
+    known = {_declared_choice(entry) for entry in declared}
     for table in tables:
         for line in table.lines:
-            kernel, tiles = line.choice.kernel, line.choice.tiles
-            names = (kernel, f"{table.family}_{kernel}")
-            if not any((name, tiles) in known for name in names):
+            dtype = line.case.partition(" ")[0]
+            if (kernel_name(line.choice), dtype, line.choice.tiles) not in known:
                 yield (
                     f"the tuned table of {table.family} on {table.device} chooses {line.choice} "
                     f"for {line.case}, which no signature declares"
                 )
+
+
+def _declared_choice(entry: DeclaredEntry) -> tuple[str, str, tuple[object, ...]]:
+    signature = entry.signature
+    values = signature.constexprs
+    depth = values.get("BLOCK_K", values.get("BLOCK_D"))
+    tiles = (values.get("BLOCK_M"), values.get("BLOCK_N"), depth)
+    _, first = signature.runtime[0]
+    loop = (signature.num_warps, signature.num_stages)
+    return entry.kernel.name, str(first.dtype), (*tiles, *loop)
 
 
 def _merged(table: TunedTable, known: TunedTable | None) -> TunedTable:

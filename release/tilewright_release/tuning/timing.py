@@ -27,10 +27,9 @@ from tilewright_release.tuning.plan import Plan, PlannedPoint
 # By so much must a choice that no bundle carries be faster to be taken before one that is there.
 _WORTH_IT = 0.97
 USUAL = "usual"
-"""What the library chooses by itself, among the contenders of a point."""
+"""What the library chooses without tables, among the contenders of a point."""
 
 Contender = Callable[[], None]
-Asked = tuple[str, tuple[int, ...]]
 
 
 class Bench(Protocol):
@@ -139,19 +138,19 @@ def time_point(planned: PlannedPoint, bench: Bench, *, declared_only: bool) -> T
     def call() -> None:
         point.call(arrays, out)
 
-    call()
-    usual = bench.read(out)
-    fault = point.problem(usual, expected, usual)
-    if fault:
-        msg = f"{point}, as the library does it: {fault}; nothing can be tuned on what is wrong"
-        raise ReleaseError(msg)
-    contenders = {USUAL: bench.record(call)}
+    with trying(point.family, None) as asked:
+        call()
+        usual = bench.read(out)
+        fault = point.problem(usual, expected, usual)
+        if fault:
+            msg = f"{point}, as the library does it: {fault}; nothing can be tuned on what is wrong"
+            raise ReleaseError(msg)
+        contenders = {USUAL: bench.record(call)}
     choices: dict[str, tuple[Choice, bool]] = {}
     refused: dict[str, str] = {}
-    asked: set[Asked] = set()
     for choice, is_declared in planned.candidates:
         try:
-            with trying(point.family, choice) as questions:
+            with trying(point.family, choice):
                 bench.clear(out)
                 call()
                 fault = point.problem(bench.read(out), expected, usual)
@@ -161,7 +160,6 @@ def time_point(planned: PlannedPoint, bench: Bench, *, declared_only: bool) -> T
         except TilewrightError as error:
             refused[str(choice)] = str(error).partition("\n")[0]
             continue
-        asked.update(questions)
         choices[str(choice)] = choice, is_declared
     if not choices:
         return Timed(None, refused)
@@ -170,7 +168,7 @@ def time_point(planned: PlannedPoint, bench: Bench, *, declared_only: bool) -> T
     if found is None:
         return Timed(None, refused)
     # An operation of one piece asks one question.
-    ((case, sizes),) = asked
+    ((case, sizes),) = set(asked)
     name, undeclared = found
     line = Line(case, sizes, choices[name][0], times[name], times[USUAL], undeclared)
     return Timed(line, refused)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from helpers.recorded_launches import recorded
-from tilewright.abi.dtypes import DType, bfloat16, float8e4nv, float32
+from tilewright.abi.dtypes import DType, bfloat16, float8e4nv, float32, int8, uint8
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.tensor.block_configurations import BLOCK_FORMS, BlockChoice, BlockForm
 from tilewright.tensor.matmul import matmul
@@ -25,7 +25,13 @@ from tilewright_release.signatures import read_signatures
 ROOT = Path(__file__).resolve().parents[3]
 Array = NDArray[Any]
 
-DTYPES = ((bfloat16, "ieee"), (float8e4nv, "ieee"), (float32, "tf32"))
+DTYPES = (
+    (bfloat16, "ieee"),
+    (float8e4nv, "ieee"),
+    (float32, "tf32"),
+    (int8, "ieee"),
+    (uint8, "ieee"),
+)
 FORMS = [
     (dtype, precision, form)
     for dtype, precision in DTYPES
@@ -34,12 +40,13 @@ FORMS = [
 
 
 def operand(shape: tuple[int, int], dtype: DType, seed: int) -> Array:
-    """Return multiples of a quarter, aligned to 64 bytes: their products and sums are exact."""
+    """Return small numbers, aligned to 64 bytes, whose products and sums are exact."""
     type_ = to_numpy(dtype)
     memory = np.zeros(shape[0] * shape[1] * type_.itemsize + 64, np.uint8)
     start = -memory.ctypes.data % 64
     array = memory[start : start + shape[0] * shape[1] * type_.itemsize].view(type_).reshape(shape)
-    array[:] = (np.random.default_rng(seed).integers(-4, 5, shape) / 4).astype(type_)
+    numbers = np.random.default_rng(seed).integers(0 if dtype == uint8 else -4, 5, shape)
+    array[:] = (numbers if dtype.is_integer else numbers / 4).astype(type_)
     return array
 
 

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 import tilewright.language as tl
 from helpers.block_runs import HOPPER, WAYS, block_run
 from helpers.sides import HostArray, poisoned, random
-from tilewright.abi.dtypes import DType, bfloat16, float8e4nv, float8e5, float16, float32
+from tilewright.abi.dtypes import (
+    DType,
+    bfloat16,
+    float8e4nv,
+    float8e5,
+    float16,
+    float32,
+    int8,
+    int32,
+)
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.kernels import matmul as kernels
 from tilewright.language.kernel import Kernel
@@ -41,7 +50,7 @@ def choose(
     patch: pytest.MonkeyPatch,
     tiles: DotConfiguration,
     *,
-    kernel: Literal["blocks", "halves", "rows", "parts"] = "blocks",
+    kernel: Literal["blocks", "halves", "rows", "parts", "plain"] = "blocks",
     parts: int = 1,
     units: str | None = None,
     is_full: bool = True,
@@ -97,6 +106,19 @@ def test_eight_bit_floats(name: str, seen: list[str]) -> None:
     assert seen == ["matmul_blocks"]
 
 
+@pytest.mark.parametrize("name", ["int8", "uint8"])
+def test_integers(name: str, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(monkeypatch, TILES, kernel="plain")
+    kind = np.dtype(name)
+    low = -128 if name == "int8" else 0
+    draw = np.random.default_rng(1).integers
+    a, b = draw(low, low + 256, (2, 80, 112), kind), draw(low, low + 256, (48, 112), kind)
+    out = np.full((2, 80, 48), -1, np.int32)
+    matmul(a, b.T, out=out)
+    np.testing.assert_array_equal(out, a.astype(np.int32) @ b.T.astype(np.int32))
+    assert seen == ["matmul_plain_blocks"]
+
+
 @pytest.mark.parametrize("n", [48, 64, 136])
 def test_tiles_in_two_halves(n: int, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of 8-bit floats, and a half that lies outside the result."""
@@ -130,7 +152,7 @@ def test_batches_and_odd_rows(seen: list[str]) -> None:
 
 @pytest.mark.parametrize("kernel", ["blocks", "rows", "parts"])
 def test_the_whole_epilogue(
-    kernel: Literal["blocks", "halves", "rows", "parts"],
+    kernel: Literal["blocks", "halves", "rows", "parts", "plain"],
     seen: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -211,7 +233,7 @@ def test_what_bulk_copies_do_not_take_goes_by_elements(
         for rows, columns in ((m, k), (k, n))
     )
     forget_plans()
-    plan = tensor_matmul._plan(a, b, None, None, None, None, None, "ieee", None, False)
+    plan = tensor_matmul._plan((a, b, None, None, None, None), None, "ieee", None, False)
     forget_plans()
     (step,) = plan.steps
     assert isinstance(step, PlannedLaunch)
@@ -234,13 +256,14 @@ def declared(kernel: Kernel, operand: DType, result: DType) -> list[DeclaredEntr
 @pytest.mark.parametrize(
     ("kernel", "operand", "result", "count"),
     [
-        (kernels.matmul_blocks, float16, float16, 3),
+        (kernels.matmul_blocks, float16, float16, 4),
         (kernels.matmul_blocks, bfloat16, float32, 2),
         (kernels.matmul_blocks, float8e4nv, bfloat16, 1),
         (kernels.matmul_halves, float8e4nv, bfloat16, 1),
         (kernels.matmul_blocks, float32, float32, 3),
+        (kernels.matmul_plain_blocks, int8, int32, 2),
         (kernels.matmul_rows, bfloat16, bfloat16, 2),
-        (kernels.matmul_parts, bfloat16, bfloat16, 2),
+        (kernels.matmul_parts, bfloat16, bfloat16, 1),
         (kernels.matmul_parts, float8e5, bfloat16, 1),
     ],
     ids=lambda x: x.name if isinstance(x, Kernel | DType) else "",
@@ -261,5 +284,5 @@ def test_both_texts_of_what_is_declared(
         num_threads = 32 * (entry.signature.num_warps + 4)
         assert (own.abi.num_threads, own.abi.grid_kind) == (num_threads, "persistent")
         kinds = [p.kind for p in own.abi.parameters if p.kind not in ("pointer", "scalar")]
-        maps = 3 if kernel in (kernels.matmul_blocks, kernels.matmul_halves) else 2
+        maps = 2 if kernel in (kernels.matmul_rows, kernels.matmul_parts) else 3
         assert kinds == [*["tensor_map"] * maps, *["grid"] * 3]

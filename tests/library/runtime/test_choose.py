@@ -252,3 +252,31 @@ refused(errors.ArgumentError, lambda: chosen[1](x, y, out, 64, 128))
     loads = done.lines("cuLibraryLoadData")
     assert len(loads) == 3  # f32 with 64 and with 128, f16 with 64
     assert len(done.lines("launch")) == 10 + 2 + 2
+
+
+def test_a_program_tunes_what_it_launches_first(run: Run) -> None:
+    done = run("""
+import tilewright.language as tl
+from tilewright.runtime import choose
+configs = [tl.Config({"BLOCK": 64}), tl.Config({"BLOCK": 128})]
+chosen = tl.autotune(configs=configs, key=["n"])(add)
+x, y, out = arrays()
+times = iter([2.0, 1.0] * 2)
+measure = lambda launch: (launch(), next(times))[1]
+with choose.tuning_at_first_sight(measure=measure) as tuned:
+    for n in (64, 64, 1000, 64):
+        chosen[1](x, y, out, n)
+    one = np.zeros(64, np.float32)
+    chosen[1](one, one, one, 64)                  # on the host nothing is timed
+    print([(each.kernel.rpartition(".")[2], each.entry.key) for each in tuned])
+chosen[1](x, y, out, 5)
+with choose.tuning_at_first_sight(measure=measure) as again:
+    chosen[1](x, y, out, 64)
+print(len(tuned), len(again), next(times, None))
+print(choose.choose(chosen, {"x": x, "y": y, "out": out, "n": 64}).kwargs["BLOCK"])
+""")
+    assert done.output.splitlines() == [
+        "[('add', (('n', 64),)), ('add', (('n', 1000),))]",
+        "2 0 None",
+        "128",
+    ]

@@ -15,11 +15,8 @@ from tilewright.abi.signature import Fact, PointerFact, ScalarFact, specialize
 from tilewright.errors import ArgumentError
 from tilewright.kernels.reduce import sum_rows
 from tilewright.tensor.arrays import (
-    GRID_HEIGHT,
-    Operand,
     as_array,
     as_number,
-    batched,
     is_fast,
     output,
 )
@@ -44,23 +41,6 @@ def test_the_form_is_that_of_the_launch(offset: int, integers: list[int]) -> Non
     launched = specialize(facts, rule=sum_rows.rule, num_warps=4, num_stages=3)
     found = is_fast(sum_rows, pointers, tuple(integers))
     assert found == (launched.specialization == "fast")
-
-
-def test_batches_are_cut_to_the_height_of_a_grid() -> None:
-    size = 2 * GRID_HEIGHT + 3
-    array = np.arange(size * 2).reshape(size, 2)
-    found = list(batched((size,), (Operand(array, (2,)),), rank=1))
-    assert [space.sizes for _, space in found] == [(GRID_HEIGHT,), (GRID_HEIGHT,), (3,)]
-    assert all(space.strides == ((2,),) for _, space in found)
-    starts = [views[0].flat[0] for views, _ in found if isinstance(views[0], np.ndarray)]
-    assert starts == [0, 2 * GRID_HEIGHT, 4 * GRID_HEIGHT]
-
-
-def test_batches_that_fit_stay_whole() -> None:
-    array = np.zeros((4, 5, 6))
-    (found,) = batched((4, 5, 6), (Operand(array, (30, 6, 1)),), rank=2)
-    assert found[0] == (array,)
-    assert found[1].sizes == (1, 120)
 
 
 def test_an_output_of_a_dtype_of_its_own() -> None:

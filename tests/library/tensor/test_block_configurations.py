@@ -9,6 +9,7 @@ from tilewright.kernels.matmul import (
     matmul_blocks,
     matmul_halves,
     matmul_parts,
+    matmul_plain_blocks,
     matmul_rows,
 )
 from tilewright.tensor.block_configurations import (
@@ -22,32 +23,35 @@ from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
 ROOT = Path(__file__).parents[3]
 SIGNATURES = ROOT / "prebuilt" / "signatures" / "matmul.toml"
-BY_BLOCKS = (matmul_blocks, matmul_halves, matmul_rows, matmul_parts)
+KERNELS = {
+    matmul_blocks: "blocks",
+    matmul_halves: "halves",
+    matmul_rows: "rows",
+    matmul_parts: "parts",
+    matmul_plain_blocks: "plain",
+}
 
 
 def form_of(entry: DeclaredEntry) -> tuple[object, ...]:
     """Return what tells forms by blocks apart."""
     types, signature = dict(entry.signature.runtime), entry.signature
     values = signature.constexprs
-    tiles = DotConfiguration(
-        *(int(str(values[f"BLOCK_{axis}"])) for axis in "MNK"),
-        signature.num_warps,
-        signature.num_stages,
-    )
+    m, n, k = (int(str(values[f"BLOCK_{axis}"])) for axis in "MNK")
+    tiles = DotConfiguration(m, n, k, signature.num_warps, signature.num_stages)
     return (
         types["a"].dtype,
         types["c"].dtype,
-        values["PRECISION"],
-        entry.kernel.name.removeprefix("matmul_"),
+        values.get("PRECISION", "ieee"),
+        KERNELS[entry.kernel],
         (values["A_UNIT"], values["B_UNIT"]),
         tiles,
-        values.get("FULL_EPILOGUE", True),
+        values.get("FULL_EPILOGUE", entry.kernel is matmul_parts),
     )
 
 
 def test_products_by_blocks_are_declared_as_they_are_chosen() -> None:
     entries = read_signature_file(SIGNATURES, root=ROOT)
-    found = {form_of(entry) for entry in entries if entry.kernel in BY_BLOCKS}
+    found = {form_of(entry) for entry in entries if entry.kernel in KERNELS}
     assert found == {
         (dtype, result, precision, form.kernel, units, form.tiles, form.is_full)
         for (dtype, precision), forms in BLOCK_FORMS.items()
@@ -86,7 +90,7 @@ def test_wide_tiles_serve_large_products_and_parts_those_of_few_rows() -> None:
     assert chosen(product_of(1024, 1024, 1024)) == ("blocks", 64, 128, 1)
     assert chosen(product_of(1, 4096, 4096)) == ("parts", 16, 64, 2)
     assert chosen(product_of(16, 8192, 8192)) == ("parts", 16, 64, 1)
-    assert chosen(product_of(64, 4096, 4096)) == ("parts", 64, 64, 2)
+    assert chosen(product_of(64, 4096, 4096)) == ("blocks", 64, 64, 1)
 
 
 def test_rows_of_any_alignment_have_their_own_form() -> None:

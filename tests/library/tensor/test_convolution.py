@@ -148,7 +148,7 @@ def test_a_layer_of_a_network(dtype: str) -> None:
         ((1, 3, 5, 5), (4, 3, 3, 3), {"stride": 0}, "stride is an int or two, at least 1"),
         ((1, 3, 5, 5), (4, 3, 3, 3), {"padding": (1, 2, 3)}, "padding is an int or two"),
         ((1, 3, 5, 5), (4, 3, 3, 3), {"padding": 1.5}, "padding is an int or two"),
-        ((1, 3, 5, 5), (4, 3, 3, 3), {"groups": "a"}, "channels of x in a groups"),
+        ((1, 3, 5, 5), (4, 3, 3, 3), {"groups": "a"}, "groups is 'a'; it is an int"),
         ((1, 3, 5, 5), (4, 3, 3, 3), {"input_precision": "half"}, "input_precision is 'half'"),
         ((1, 3, 5, 5), (4, 3, 3, 3), {"bias": np.zeros(3, np.float32)}, r"of shape \(4,\)"),
         ((1, 3, 5, 5), (4, 3, 3, 3), {"padding": 2**31}, "at most 536870911"),

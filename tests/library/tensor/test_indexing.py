@@ -282,7 +282,7 @@ def test_bincount_of_few_and_of_negative_integers(side: str) -> None:
     assert given(side, counting.bincount, none, minlength=2).tolist() == [0, 0]
     assert given(side, counting.bincount, none).tolist() == []
     assert given(side, counting.bincount, np.array([1, 1]), minlength=4).tolist() == [0, 2, 0, 0]
-    with pytest.raises(IndexRangeError, match="counts integers from 0 on, and x has -7"):
+    with pytest.raises(IndexRangeError, match=r"counts integers from 0 to .* and x has -7"):
         given(side, counting.bincount, np.array([1, -7, 3]))
 
 
