@@ -19,20 +19,28 @@ from tilewright.language.kernel import Kernel
 from tilewright.tensor.arrays import (
     Array,
     as_array,
+    as_flag,
     as_number,
     dtype_of,
+    new_array,
     output,
     strides_of,
 )
 from tilewright.tensor.attention import check_heads
-from tilewright.tensor.attention_launches import tile_options
-from tilewright.tensor.axes import new_array, overlaps, viewed
+from tilewright.tensor.attention_launches import attention_options
+from tilewright.tensor.axes import overlaps, viewed
 from tilewright.tensor.configurations import (
     KEY_GRADIENTS,
     ROW_PRODUCTS,
     attention_backward_configurations,
 )
-from tilewright.tensor.geometry import Geometry, check_one_dtype, check_one_side, geometry_of
+from tilewright.tensor.geometry import (
+    Arrays,
+    Geometry,
+    check_one_dtype,
+    check_one_side,
+    geometry_of,
+)
 from tilewright.tensor.head_order import side_by_side
 from tilewright.tensor.launches import PlannedLaunch, Pointer, is_empty, planned
 from tilewright.tensor.movement import copy_elements, is_row_major
@@ -72,6 +80,7 @@ def attention_backward(
     given = [
         as_array(array, name=name) for array, name in zip((q, k, v, y, dy, lse), names, strict=True)
     ]
+    is_causal = as_flag(causal, name="causal")
     factor = None if scale is None else as_number(scale, name="scale")
     _check(*map(geometry_of, given))
     query, key, value = given[:3]
@@ -97,7 +106,7 @@ def attention_backward(
     deltas = new_array(query.shape[:-1], float32, query)
     arrays = [*operands, sums, *targets, deltas]
     number = 1 / math.sqrt(query.shape[-1]) if factor is None else factor
-    _launch(arrays, number, causal=bool(causal))
+    _launch(arrays, number, causal=is_causal)
     for result, target in zip(results, targets, strict=True):
         if target is not result:
             copy_elements(viewed(target, result.shape, strides_of(target)), result)
@@ -162,10 +171,9 @@ def _copied(source: Array, target: Array) -> Array:
 
 def _launch(arrays: list[Array], scale: float, *, causal: bool) -> None:
     geometries = tuple(map(geometry_of, arrays[:_DELTAS]))
-    products, *gradients = _plan(geometries, causal=causal)
-    products.run(arrays)
-    for launch in gradients:
-        launch.run(arrays, (scale,))
+    walked: Arrays = [*arrays]
+    for launch in _plan(geometries, causal=causal):
+        launch.run(walked, (scale,))
 
 
 @planned
@@ -230,7 +238,7 @@ def _launches(arrays: tuple[Geometry, ...], *, causal: bool) -> Iterator[Planned
         (_Q, _K, _V, _DY, _DK, _DV, _LSE, _DELTAS),
         (*sizes, side),
         -(-keys // of_keys.block_n) * shared_heads * batches,
-        tile_options(of_keys),
+        attention_options(of_keys),
         (int(causal),),
     )
     tile = (of_queries.block_m, of_queries.block_n)
@@ -240,7 +248,7 @@ def _launches(arrays: tuple[Geometry, ...], *, causal: bool) -> Iterator[Planned
         (_Q, _K, _V, _DY, _DQ, _LSE, _DELTAS),
         (*sizes, side),
         -(-queries // of_queries.block_m) * heads * batches,
-        tile_options(of_queries),
+        attention_options(of_queries),
         (int(causal),),
     )
 
