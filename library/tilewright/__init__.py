@@ -193,6 +193,10 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         msg = f"module 'tilewright' has no attribute {name!r}; it has {', '.join(__all__)}"
         raise AttributeError(msg)
+    # The language as a whole comes first. Else one thread could import a part of it, which waits
+    # for the package, and another the package, which waits for the part: Python ends such a wait by
+    # giving one of them half a module.
+    import_module("tilewright.language")
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

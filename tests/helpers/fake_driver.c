@@ -607,6 +607,7 @@ static CUresult launch(const Config *config, void *function, void **parameters)
     if (log_file == NULL) {
         return SUCCESS;
     }
+    flockfile(log_file);  // a line in parts, between which a thread that waits without Python's lock may write
     LOG("launch %s grid=%u,%u,%u block=%u shared=%u stream=%llu device=%d", ((Function *)function)->name, config->grid[0],
         config->grid[1], config->grid[2], config->block[0], config->shared,
         (unsigned long long)(uintptr_t)config->stream, depth == 0 ? -1 : stack[depth - 1]->device);
@@ -626,6 +627,7 @@ static CUresult launch(const Config *config, void *function, void **parameters)
         LOG("%02x", *byte);
     }
     LOG("\n");
+    funlockfile(log_file);
     return SUCCESS;
 }
 

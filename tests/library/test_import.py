@@ -123,3 +123,57 @@ def test_the_version_is_the_project_s() -> None:
 
 def test_the_package_says_that_it_is_typed() -> None:
     assert (ROOT / "library" / "tilewright" / "py.typed").is_file()
+
+
+# One thread stands in the middle of the language's import while another asks for a name. If that
+# imports a part of it instead of waiting, the first goes on when the other has reached that part.
+_TWO_THREADS = """
+import sys, threading, time
+import tilewright as tw
+
+inside, started, overtaken = threading.Event(), threading.Event(), threading.Event()
+faults = []
+
+def watch(event, args):
+    if event != "import" or not args[0].startswith("tilewright."):
+        return
+    if threading.current_thread() is not first:
+        started.set()
+        if args[0] == "tilewright.language.kernel":
+            overtaken.set()
+    elif args[0] != "tilewright.language" and not inside.is_set():
+        inside.set()
+        if started.wait(1) and overtaken.wait(30):
+            time.sleep(0.3)
+
+def attempt(act):
+    try:
+        act()
+    except BaseException as error:
+        faults.append(repr(error))
+
+def second():
+    inside.wait()
+    tw.resolved
+
+first = threading.Thread(target=attempt, args=(lambda: __import__("tilewright.language"),))
+sys.addaudithook(watch)
+threads = [first, threading.Thread(target=attempt, args=(second,))]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(60)
+assert not faults, faults
+tw.resolved
+"""
+
+
+def test_threads_may_import_at_once() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _TWO_THREADS],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr

@@ -62,7 +62,7 @@ def scatter_add(
     count = prod(places.shape)
     if count:
         targets = _targets(places, columns, places.shape[place], extent, columns, check=check)
-        flat = viewed(contiguous(source), (count,), (1,))
+        flat = _aligned(viewed(contiguous(source), (count,), (1,)))
         if deterministic and dtype_of(total).is_float:
             _add_in_order(targets, flat, total)
         else:
@@ -108,7 +108,7 @@ def index_add(
     columns = prod(rows.shape[1:])
     if count and columns:
         targets = _targets(places, 1, count, extent, 1, check=check)
-        flat = viewed(contiguous(transposed(source, order)), (count * columns,), (1,))
+        flat = _aligned(viewed(contiguous(transposed(source, order)), (count * columns,), (1,)))
         blocks = -(-columns // TAKE.block_n)
         if deterministic and dtype_of(total).is_float:
             pairs = sorted_pairs(prepared(targets, descending=False))

@@ -118,11 +118,11 @@ def address_of(array: Array) -> int:
     return array.address if isinstance(array, DeviceArray) else int(array.ctypes.data)
 
 
-def strides_of(array: Array) -> Strides:
+def strides_of(array: Array | Geometry) -> Strides:
     """Return the strides in elements."""
-    if isinstance(array, DeviceArray):
-        return array.strides
-    return tuple(stride // array.itemsize for stride in array.strides)
+    if isinstance(array, np.ndarray):
+        return tuple(stride // array.itemsize for stride in array.strides)
+    return array.strides
 
 
 def stand_in(array: Array, dtype: DType) -> Array:

@@ -79,7 +79,7 @@ def transpose(x: object, axes: Sequence[int] | None = None, *, out: object | Non
     return _permuted("reversed", x, out) if axes is None else permute(x, axes, out=out)
 
 
-def is_row_major(array: Array) -> bool:
+def is_row_major(array: Array | Geometry) -> bool:
     """Return whether elements lie one behind the other; axes of extent 1 do not count."""
     dense = row_major(array.shape)
     return prod(array.shape) <= 1 or all(

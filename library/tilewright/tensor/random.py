@@ -7,7 +7,7 @@ every 2 integers or f64, so `offset + ceil(n / 4)` begins what an earlier call o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -23,19 +23,22 @@ from tilewright.abi.dtypes import (
 )
 from tilewright.errors import ArgumentError, ArgumentValueError
 from tilewright.kernels import random as kernels
+from tilewright.lazy_dataclass import dataclass
+from tilewright.runtime.launcher import CODES
 from tilewright.runtime.memory import empty, extents_of
-from tilewright.tensor.arrays import (
-    Array,
-    are_aligned,
-    as_array,
-    as_integer,
-    as_number,
-    dtype_of,
-    new_array,
-    output,
-)
-from tilewright.tensor.axes import is_same_place, overlaps, viewed
+from tilewright.tensor.arrays import Array, as_integer, as_number, dtype_of, new_array
+from tilewright.tensor.axes import is_same_place, overlaps
 from tilewright.tensor.configurations import RANDOM_COUNTERS
+from tilewright.tensor.geometry import (
+    Arrays,
+    Geometry,
+    check_given,
+    geometry_of,
+    operands,
+    result_geometry,
+    result_of,
+)
+from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
 from tilewright.tensor.movement import contiguous, copy_elements, is_row_major
 
 _FLOATS = (float16, bfloat16, float32, float64)
@@ -117,37 +120,76 @@ def dropout(x: object, p: float, *, seed: int, offset: int = 0, out: object | No
     needs to be saved. With `p` 0 all are kept, with 1 none, infinities and NaN included. Raises
     ArgumentValueError for `p` outside [0, 1].
     """
-    array = as_array(x, name="x")
-    if dtype_of(array) not in _FLOATS:
-        msg = f"dropout takes floating-point numbers, got {dtype_of(array)}; convert them first"
-        raise ArgumentError(msg)
     probability = as_number(p, name="p")
     if not 0 <= probability <= 1:
         msg = f"p is {probability}; a probability lies in [0, 1]"
         raise ArgumentValueError(msg)
     key, first = _seed(seed), _offset(offset)
-    result = output(out, array.shape, array)
-    count = prod(array.shape)
-    if not count:
-        return result
-    source = contiguous(array)
-    target = result
-    if not is_row_major(result) or (overlaps(result, array) and not is_same_place(result, array)):
-        target = new_array(array.shape, dtype_of(array), array)
+    arrays, geometries = operands(x=x, out=out)
+    plan = _plan_dropout(*geometries)
+    result = result_of(arrays, 1, plan.result)
+    array = arrays[0]
+    assert array is not None  # else there was no plan
+    source, target = array, result
+    if not plan.is_dense or (out is not None and overlaps(result, array)):
+        source = contiguous(array)
+        is_apart = not overlaps(result, array) or is_same_place(result, array)
+        if not (is_row_major(result) and is_apart):
+            target = new_array(array.shape, dtype_of(array), array)
+        arrays = [source, target]
+        plan = _plan_dropout(geometry_of(source), geometry_of(target))
     drops_all = probability == 1
     threshold = min(round(probability * _HALF_WORD), _HALF_WORD - 1)
-    scale = 0.0 if drops_all else 1 / (1 - probability)
-    flat_source, flat_target = (viewed(a, (count,), (1,)) for a in (source, target))
-    for start in range(0, count, _PIECE):
-        x_piece, piece = flat_source[start : start + _PIECE], flat_target[start : start + _PIECE]
-        kernels.dropout[(-(-piece.shape[0] // (4 * RANDOM_COUNTERS)),)](
-            x_piece, piece, piece.shape[0],
-            *_parts(key), *_parts(first + start // 4), threshold,
-            int(drops_all), np.float64(scale), BLOCK=RANDOM_COUNTERS, num_warps=4,
-        )  # fmt: skip
+    scale = np.float64(0.0 if drops_all else 1 / (1 - probability))
+    for start, launch in plan.launches:
+        counter = _parts(first + start // 4)
+        launch.run(arrays, (*_parts(key), *counter, threshold, int(drops_all), scale))
     if target is not result:
         copy_elements(target, result)
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The launches over all elements in a row, each with where it begins.
+
+    There are none unless operands are row-major, or what is launched takes no others.
+    """
+
+    result: Geometry
+    is_dense: bool
+    launches: tuple[tuple[int, PlannedLaunch], ...]
+
+
+@planned
+def _plan_dropout(x: Geometry, out: Geometry | None) -> _Plan:
+    check_given(x=x)
+    if x.dtype not in _FLOATS:
+        msg = f"dropout takes floating-point numbers, got {x.dtype}; convert them first"
+        raise ArgumentError(msg)
+    result = result_geometry(out, x.shape, x.dtype, x)
+    if not (is_row_major(x) and is_row_major(result)):
+        return _Plan(result, False, ())
+    launches = [
+        (
+            start,
+            PlannedLaunch(
+                kernels.dropout,
+                (-(-count // (4 * RANDOM_COUNTERS)), 1, 1),
+                tuple(Pointer(number, start, (count,), (1,)) for number in (0, 1)),
+                (count,),
+                {"BLOCK": RANDOM_COUNTERS, "num_warps": 4},
+            ),
+        )
+        for start, count in _spans(prod(x.shape))
+    ]
+    return _Plan(result, True, tuple(launches))
+
+
+def _spans(count: int) -> Iterator[tuple[int, int]]:
+    """Yield where each piece begins, and how many elements it has."""
+    for start in range(0, count, _PIECE):
+        yield start, min(_PIECE, count - start)
 
 
 def _filled(
@@ -165,29 +207,66 @@ def _filled(
         raise ArgumentError(msg)
     key, first = _seed(seed), _offset(offset)
     extents = extents_of(shape)
-    if out is None:
-        result: Array = empty(extents, dtype, device=device)
-    else:
-        result = output(out, extents, as_array(out, name="out"), dtype)
-    count = prod(extents)
-    if not count:
-        return result
-    # Bundled for aligned results alone.
-    is_direct = is_row_major(result) and are_aligned((result,))
-    target = result if is_direct else new_array(extents, dtype, result)
-    per_counter = 2 if kind == "integers" or (kind == "uniform" and dtype == float64) else 4
-    flat = viewed(target, (count,), (1,))
-    for start in range(0, count, _PIECE):
-        piece = flat[start : start + _PIECE]
-        kernels.fill[(-(-piece.shape[0] // (per_counter * RANDOM_COUNTERS)),)](
-            piece, piece.shape[0],
-            *_parts(key), *_parts(first + start // per_counter),
-            *_parts(bounds[0]), *_parts(bounds[1]),
-            KIND=kind, BLOCK=RANDOM_COUNTERS, num_warps=4,
-        )  # fmt: skip
-    if target is not result:
+    if out is None and type(device) is not int:
+        out = empty(extents, dtype, device=device)
+    arrays, (given,) = operands(out=out)
+    plan = _plan_filled(kind, extents, dtype, device if out is None else 0, given)
+    result = result_of(arrays, 0, plan.result)
+    if not plan.is_dense:
+        target = new_array(extents, dtype, result)
+        arrays = [target]
+        plan = _plan_filled(kind, extents, dtype, 0, geometry_of(target))
+        _fill(plan, arrays, kind, dtype, key, first, bounds)
         copy_elements(target, result)
+        return result
+    _fill(plan, arrays, kind, dtype, key, first, bounds)
     return result
+
+
+def _fill(
+    plan: _Plan,
+    arrays: Arrays,
+    kind: str,
+    dtype: DType,
+    key: int,
+    first: int,
+    bounds: tuple[int, int],
+) -> None:
+    known = (*_parts(bounds[0]), *_parts(bounds[1]))
+    per_counter = _per_counter(kind, dtype)
+    for start, launch in plan.launches:
+        launch.run(arrays, (*_parts(key), *_parts(first + start // per_counter), *known))
+
+
+def _per_counter(kind: str, dtype: DType) -> int:
+    """Return how many elements are made of a counter."""
+    return 2 if kind == "integers" or (kind == "uniform" and dtype == float64) else 4
+
+
+@planned
+def _plan_filled(
+    kind: str, extents: tuple[int, ...], dtype: DType, device: int, out: Geometry | None
+) -> _Plan:
+    like = out or Geometry((), (), CODES[dtype], is_aligned=True, device=device)
+    result = result_geometry(out, extents, dtype, like)
+    # Bundled for aligned results alone.
+    if not (is_row_major(result) and result.is_aligned):
+        return _Plan(result, False, ())
+    per_counter = _per_counter(kind, dtype)
+    launches = [
+        (
+            start,
+            PlannedLaunch(
+                kernels.fill,
+                (-(-count // (per_counter * RANDOM_COUNTERS)), 1, 1),
+                (Pointer(0, start, (count,), (1,)),),
+                (count,),
+                {"KIND": kind, "BLOCK": RANDOM_COUNTERS, "num_warps": 4},
+            ),
+        )
+        for start, count in _spans(prod(extents))
+    ]
+    return _Plan(result, True, tuple(launches))
 
 
 def _seed(seed: int) -> int:

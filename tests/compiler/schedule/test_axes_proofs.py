@@ -148,6 +148,14 @@ def _other_cases() -> list[Case]:
             for name, call in _by_index(dtype, places).items():
                 by_default = is_first and places == np.int64
                 cases.append(Case(f"{name}-{dtype}-{np.dtype(places)}", call, by_default))
+        for name, x, src in (
+            ("scatter_add", operand((9,), kind), operand((700,), kind, skip=1)),
+            ("index_add", operand((9, 64), kind), operand((700, 64), kind, skip=1)),
+        ):
+            for deterministic in (True, False):
+                add = partial(getattr(addition, name), deterministic=deterministic)
+                call = partial(add, x, operand((700,), np.int64), src)
+                cases.append(Case(f"{name} unaligned-{dtype}-{deterministic}", call, False))
         x, wide = operand((5, 100), kind), operand((2, 1500), kind)
         out = operand((1000,), kind)
         options: dict[str, Any] = {"seed": 1, "dtype": from_numpy(kind), "out": out}

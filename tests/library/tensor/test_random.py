@@ -14,6 +14,7 @@ from tilewright.abi.numpy_types import to_numpy
 from tilewright.errors import ArgumentError, ArgumentValueError
 from tilewright.reference import random as reference
 from tilewright.tensor import random as random_module
+from tilewright.tensor.launches import forget_plans
 
 # Host arrays give host arrays, device arrays device arrays: a union would not say which.
 random: Any = random_module
@@ -103,11 +104,13 @@ def test_pieces_of_large_arrays_follow_each_other(monkeypatch: pytest.MonkeyPatc
     expected = [random.rand(1000, seed=5, out=x.copy()), random.dropout(x, 0.5, seed=5)]
     long = random.randint(0, 9, shape=1000, seed=5, out=np.zeros(1000, np.int64))
     monkeypatch.setattr(random, "_PIECE", 128)
+    forget_plans()
     assert np.array_equal(random.rand(1000, seed=5, out=x.copy()), expected[0])
     assert np.array_equal(random.dropout(x, 0.5, seed=5), expected[1])
     assert np.array_equal(
         random.randint(0, 9, shape=1000, seed=5, out=np.zeros(1000, np.int64)), long
     )
+    forget_plans()
 
 
 def test_offsets_do_not_repeat_past_32_bits() -> None:
