@@ -1,20 +1,29 @@
-"""Suite `attention`: scaled dot-product attention of the installed wheel against cuDNN and FA2.
+"""Suite `attention`: attention of the installed wheel, and its gradients, against cuDNN and FA2.
 
-A case is checked as in suite `mma`, which measures the form of the other GPUs.
+A case forward is checked as in suite `mma`, which measures the form of the other GPUs; gradients
+likewise, each relative to its own largest value. What is timed backward is all that comes after the
+way forward: ours in a fixed order of sums, theirs as torch differentiates.
 """
 
 from __future__ import annotations
 
 import tomllib
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.nn.functional as functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tilewright
 from benchmarks.record import Row
-from benchmarks.suites.mma import attention
+from benchmarks.suites.mma import ALLOWED, DTYPES, ROUNDING, Contender, attention, runs
+from benchmarks.timing import device_ms, memory_taken
 
 TARGETS = Path(__file__).resolve().parent.parent / "targets" / "attention.toml"
+
+Gradients = tuple[torch.Tensor, ...]
 
 
 def measure() -> tuple[list[Row], dict[str, str]]:
@@ -22,7 +31,8 @@ def measure() -> tuple[list[Row], dict[str, str]]:
     torch.manual_seed(0)
     shapes: dict[str, list[list[int]]] = tomllib.loads(TARGETS.read_text())
     rows = [
-        attention(dtype, shape, causal=causal)
+        measured(dtype, shape, causal=causal)
+        for measured in (attention, _backward)
         for dtype, cases in shapes.items()
         for shape in cases
         for causal in (False, True)
@@ -34,3 +44,83 @@ def measure() -> tuple[list[Row], dict[str, str]]:
         "tilewright": tilewright.__version__,
     }
     return rows, versions
+
+
+def _backward(dtype: str, shape: list[int], *, causal: bool) -> Row:
+    """Check and time the gradients of `batch, heads, shared heads, length, dim`."""
+    batch, heads, shared, length, dim = shape
+    q, dy = (_random((batch, heads, length, dim), dtype) for _ in range(2))
+    k, v = (_random((batch, shared, length, dim), dtype) for _ in range(2))
+    results = tuple(torch.full_like(x, torch.nan) for x in (q, k, v))
+    y = torch.empty_like(q)
+    lse = torch.empty(q.shape[:-1], device="cuda")
+    arrays = [tilewright.as_device_array(x) for x in (q, k, v, y, lse, dy)]
+    dq, dk, dv = map(tilewright.as_device_array, results)
+    tilewright.attention(*arrays[:3], causal=causal, out=arrays[3], lse=arrays[4])
+
+    def ours() -> Any:
+        return tilewright.attention_backward(*arrays, causal=causal, dq=dq, dk=dk, dv=dv)
+
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+
+    def gradients(backend: SDPBackend) -> Contender:
+        with sdpa_kernel(backend):
+            result = functional.scaled_dot_product_attention(
+                *leaves, is_causal=causal, enable_gqa=shared != heads
+            )
+        return lambda: torch.autograd.grad(result, leaves, dy, retain_graph=True)
+
+    backends = {"cudnn": SDPBackend.CUDNN_ATTENTION, "torch.flash": SDPBackend.FLASH_ATTENTION}
+    theirs = {
+        name: gradients(backend)
+        for name, backend in backends.items()
+        if runs(partial(gradients, backend))
+    }
+    ours()
+    found = {name: call() for name, call in theirs.items()} | {"ours": results}
+    exact = _exact(q, k, v, dy, causal=causal)
+    errors = {
+        name: max(_apart(_sample(x, shared), e) for x, e in zip(three, exact, strict=True))
+        for name, three in found.items()
+    }
+    best = min(value for name, value in errors.items() if name != "ours")
+    limit = max(ALLOWED * best, ROUNDING[dtype])
+    # All of it against the first baseline, which also catches an element that was never written.
+    first = found[next(iter(theirs))]
+    apart = max(_apart(x, other.double()) for x, other in zip(results, first, strict=True))
+    is_right = errors["ours"] <= limit and apart <= 4 * limit
+    contenders = {"ours": ours, **theirs}
+    taken = {name: memory_taken(contender) for name, contender in contenders.items()}
+    name = "attention.causal" if causal else "attention"
+    case = f"{name}/{dtype}/{batch}x{heads}x{shared}x{length}x{dim}/bwd/eager"
+    timing = device_ms(contenders)
+    return timing.row(case, unit="ms", checked=is_right, err=errors, peak_bytes=taken)
+
+
+def _exact(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dy: torch.Tensor, *, causal: bool
+) -> Gradients:
+    """Return the gradients of what `_sample` takes, in fp64: all of them would not fit."""
+    shared = k.shape[1]
+    wide = [_sample(x, shared).double().requires_grad_() for x in (q, k, v)]
+    with sdpa_kernel(SDPBackend.MATH):
+        result = functional.scaled_dot_product_attention(
+            *wide, is_causal=causal, enable_gqa=q.shape[1] != shared
+        )
+    gradients: Gradients = torch.autograd.grad(result, wide, _sample(dy, shared).double())
+    return gradients
+
+
+def _sample(x: torch.Tensor, shared: int) -> torch.Tensor:
+    """Return what belongs to the first and last of `shared` heads of K and V in the first image."""
+    grouped = x[:1].unflatten(1, (shared, -1))
+    return grouped[:, sorted({0, shared - 1})].flatten(1, 2)
+
+
+def _apart(found: torch.Tensor, exact: torch.Tensor) -> float:
+    """Return the largest difference, relative to the largest exact value."""
+    return float(((found.double() - exact).abs().max() / exact.abs().max()).cpu())
+
+
+def _random(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    return torch.randn(shape, device="cuda").to(DTYPES[dtype])

@@ -141,7 +141,7 @@ def attention(dtype: str, shape: list[int], *, causal: bool) -> Row:
         "torch.flash": SDPBackend.FLASH_ATTENTION,
         "cudnn": SDPBackend.CUDNN_ATTENTION,
     }
-    theirs = {name: sdpa(backend) for name, backend in backends.items() if _runs(sdpa(backend))}
+    theirs = {name: sdpa(backend) for name, backend in backends.items() if runs(sdpa(backend))}
     # Whole arrays in fp64 would not fit: the first and last head of the first image.
     picked = [0, heads - 1]
     wide = [x[:1, [h * x.shape[1] // heads for h in picked]].double() for x in (q, k, v)]
@@ -158,7 +158,7 @@ def attention(dtype: str, shape: list[int], *, causal: bool) -> Row:
     )
 
 
-def _runs(call: Contender) -> bool:
+def runs(call: Contender) -> bool:
     """Return whether torch has a kernel for a call: one that is missing is no baseline."""
     try:
         call()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.stream import Event, Stream, synchronize
     from tilewright.tensor.addition import index_add, scatter_add
     from tilewright.tensor.attention import attention
+    from tilewright.tensor.attention_backward import attention_backward
     from tilewright.tensor.convolution import convolution
     from tilewright.tensor.counting import bincount, histogram
     from tilewright.tensor.elementwise import add, exp, gelu, gelu_backward, mul
@@ -65,6 +66,7 @@ __all__ = [
     "argsort",
     "as_device_array",
     "attention",
+    "attention_backward",
     "bincount",
     "capture",
     "contiguous",
@@ -131,6 +133,7 @@ _HOMES = {
     "argsort": "tilewright.tensor.sorting",
     "as_device_array": "tilewright.runtime.memory",
     "attention": "tilewright.tensor.attention",
+    "attention_backward": "tilewright.tensor.attention_backward",
     "bincount": "tilewright.tensor.counting",
     "capture": "tilewright.runtime.graph",
     "contiguous": "tilewright.tensor.movement",

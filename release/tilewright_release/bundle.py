@@ -149,7 +149,7 @@ def bundle_kernels(
     start = time.monotonic()
     table, budgets = read_targets(checkout.targets), read_budgets(checkout.budgets)
     declared = read_signatures(checkout)
-    _refuse("budgets are passed", passed_entry_limits(budgets, (d.family for d in declared)))
+    _refuse("budgets are exceeded", passed_entry_limits(budgets, (d.family for d in declared)))
     tasks = plan_tasks(declared, table, root=checkout.root, cache=cache)
     missing = [task for task in tasks if find_entry(task) is None]
     reports: list[BuildReport] = []
@@ -162,7 +162,7 @@ def bundle_kernels(
         )
     _refuse("kernels do not compile", [report.error for report in reports if report.error])
     built = [_built(task) for task in tasks]
-    _refuse("budgets are passed", passed_blob_limits(budgets, _measured(declared, built)))
+    _refuse("budgets are exceeded", passed_blob_limits(budgets, _measured(declared, built)))
     manifest = pack_cubins(
         {entry.source_key: entry.cubins for entry in built},
         entries=list(zip(declared, built, strict=True)),
@@ -174,7 +174,7 @@ def bundle_kernels(
     write_bundled(read_tuned(checkout.tuned), output)
     prune(cache, max_bytes=CACHE_BYTES)
     summary = _summary(manifest, output, reports, built, seconds=time.monotonic() - start)
-    _refuse("budgets are passed", _passed_size(budgets, summary))
+    _refuse("budgets are exceeded", _passed_size(budgets, summary))
     return summary
 
 

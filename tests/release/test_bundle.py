@@ -128,7 +128,7 @@ def test_an_unsupported_target_has_no_blob(bundled: SmallCheckout) -> None:
 )
 def test_a_passed_budget_fails(bundled: SmallCheckout, old: str, new: str, problem: str) -> None:
     bundled.replace("prebuilt/budgets.toml", old, new)
-    with pytest.raises(ReleaseError, match="budgets are passed") as caught:
+    with pytest.raises(ReleaseError, match="budgets are exceeded") as caught:
         _bundle(bundled)
     assert problem in str(caught.value)
 

@@ -43,11 +43,29 @@ def check_accumulators(module: Module, dots: Mapping[Operation, int]) -> None:
         raise Unsuited(msg)
     threads = NUM_LANES * module.signature.num_warps
     available = consumer_registers(module.signature.num_warps)
+
+    def needed(operation: Operation) -> tuple[int, int]:
+        """Return the registers of what meets in an operation, and the most of one further."""
+        if operation in dots:
+            size = prod(shape_of(operation.result.type)) // threads
+            return size, (dots[operation] - 1) * size
+        # Loops that follow each other do not meet.
+        kept, loops, more = 0, 0, 0
+        for inner in (inner for region in operation.regions for inner in region.operations):
+            size, further = needed(inner)
+            more = max(more, further)
+            if inner.regions:
+                loops = max(loops, size)
+            else:
+                kept += size
+        return kept + loops, more
+
     for operation in module.kernel.body.operations:
-        inside = [inner for inner in operation.walk() if inner in dots]
-        sizes = {dot: prod(shape_of(dot.result.type)) // threads for dot in inside}
-        needed = sum(sizes.values())
-        needed += max(((dots[dot] - 1) * size for dot, size in sizes.items()), default=0)
-        if needed + _OTHER_REGISTERS > available:
-            msg = f"accumulators take {needed} registers of each thread, of {available} that it has"
-            raise Unsuited(msg, inside[0])
+        registers = sum(needed(operation))
+        if registers + _OTHER_REGISTERS > available:
+            first = next(inner for inner in operation.walk() if inner in dots)
+            msg = (
+                f"accumulators take {registers} registers of each thread, "
+                f"of {available} that it has"
+            )
+            raise Unsuited(msg, first)

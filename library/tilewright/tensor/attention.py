@@ -95,7 +95,7 @@ def _plan(
     if q.dtype not in (float32, float16, bfloat16):
         msg = f"q has dtype {q.dtype}; attention takes f32, f16 and bf16"
         raise ArgumentError(msg)
-    *batch, heads, queries, dim = _check_shapes(q.shape, k.shape, v.shape)
+    *batch, heads, queries, dim = check_heads(q.shape, k.shape, v.shape)
     keys = k.shape[-2]
     widest = max(ATTENTION_32 if q.dtype == float32 else ATTENTION_16)
     if dim > widest:
@@ -131,7 +131,7 @@ def _plan(
     return _Plan(tuple(todo), result, 1 / math.sqrt(max(dim, 1)))
 
 
-def _check_shapes(q: Shape, k: Shape, v: Shape) -> Shape:
+def check_heads(q: Shape, k: Shape, v: Shape) -> Shape:
     """Return `[..., H, Q, D]`, with an axis of one head if `q` has none."""
     fits = len(q) == len(k) > 1 and k == v and (q[:-3], q[-1]) == (k[:-3], k[-1])
     if fits and len(q) > 2:

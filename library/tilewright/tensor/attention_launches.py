@@ -104,14 +104,14 @@ def _why_not(problem: Attention, choice: Choice, *, padded: int) -> str:
     if choice.kernel == attention.name:
         if tiles == attention_configuration(padded, q.dtype, fast=True):
             return ""
-        options = {"PRECISION": problem.precision, **_options(tiles)}
+        options = {"PRECISION": problem.precision, **attention_options(tiles)}
         return why_no_binary(attention, {"q": q.dtype}, options)
     if choice.kernel != attention_blocks.name:
         return f"there is no kernel {choice.kernel!r}"
     fault = _why_no_blocks(problem)
     if fault or tiles == attention_blocks_configuration(padded, has_bias=has_bias):
         return fault
-    options = {"HAS_BIAS": has_bias, **_options(tiles)}
+    options = {"HAS_BIAS": has_bias, **attention_options(tiles)}
     return why_no_binary(attention_blocks, {"q": q.dtype}, options)
 
 
@@ -149,7 +149,7 @@ def _by_elements(
         tiles = attention_configuration(dim, problem.q.array.dtype, fast=fast)
     flags = (int(problem.causal), int(problem.bias is not None), int(problem.lse is not None))
     grid = (-(-queries // tiles.block_m), problem.heads, piece.space.sizes[0])
-    options = {"PRECISION": problem.precision, **_options(tiles)}
+    options = {"PRECISION": problem.precision, **attention_options(tiles)}
     pointers = _pointers(problem, walks, piece)
     return PlannedLaunch(attention, grid, pointers, integers, options, flags=flags)
 
@@ -199,7 +199,7 @@ def _by_blocks(
         (programs, 1, 1),
         tuple(pointers[operand] for operand in (*taken, LSE)),
         integers,
-        {"HAS_BIAS": problem.bias is not None, **_options(tiles)},
+        {"HAS_BIAS": problem.bias is not None, **attention_options(tiles)},
         flags=flags,
     )
 
@@ -226,7 +226,8 @@ def _pointers(problem: Attention, walks: tuple[Heads, ...], piece: Piece) -> tup
     )
 
 
-def _options(tiles: DotConfiguration) -> dict[str, Any]:
+def attention_options(tiles: DotConfiguration) -> dict[str, Any]:
+    """Return the constexprs and options of a launch that tiles queries, keys and heads."""
     return {
         "BLOCK_M": tiles.block_m,
         "BLOCK_N": tiles.block_n,

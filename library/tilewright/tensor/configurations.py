@@ -292,6 +292,41 @@ def attention_blocks_configuration(dim: int, *, has_bias: bool) -> DotConfigurat
     return next((tiles for padded, tiles in table.items() if dim <= padded), None)
 
 
+# Gradients of attention: queries and keys of a step. Of keys and values a program holds a block of
+# keys, of queries one of queries; first where the GPU copies blocks by itself, as two warpgroups.
+KEY_GRADIENTS_BLOCKS = (
+    DotConfiguration(64, 128, 32, 8, 2),
+    DotConfiguration(64, 128, 64, 8, 2),
+    DotConfiguration(64, 128, 128, 8, 2),
+)
+QUERY_GRADIENTS_BLOCKS = (
+    DotConfiguration(128, 64, 32, 8, 2),
+    DotConfiguration(128, 64, 64, 8, 2),
+    DotConfiguration(128, 64, 128, 8, 2),
+)
+KEY_GRADIENTS = (
+    DotConfiguration(32, 64, 32, 4, 2),
+    DotConfiguration(32, 64, 64, 4, 2),
+    DotConfiguration(32, 32, 128, 8, 2),
+)
+QUERY_GRADIENTS = (
+    DotConfiguration(64, 32, 32, 4, 2),
+    DotConfiguration(64, 32, 64, 4, 2),
+    DotConfiguration(64, 32, 128, 8, 2),
+)
+ROW_PRODUCTS = Configuration(16, 128, 4)
+
+
+def attention_backward_configurations(
+    dim: int, *, by_blocks: bool
+) -> tuple[DotConfiguration, DotConfiguration]:
+    """Return those of the gradients of keys and of queries, for heads of up to 128 elements."""
+    keys = KEY_GRADIENTS_BLOCKS if by_blocks else KEY_GRADIENTS
+    queries = QUERY_GRADIENTS_BLOCKS if by_blocks else QUERY_GRADIENTS
+    place = next(place for place, tiles in enumerate(keys) if dim <= tiles.block_k)
+    return keys[place], queries[place]
+
+
 # Convolutions: pixels, filters, channels of one step.
 CONVOLUTION_16: tuple[DotConfiguration, ...] = (
     DotConfiguration(128, 128, 32, 4, 4),

@@ -11,11 +11,13 @@ import numpy as np
 
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32
 from tilewright.reference.attention import attention as attention_definition
+from tilewright.reference.attention import attention_backward as attention_backward_definition
 from tilewright.reference.convolution import convolution as convolution_definition
 from tilewright.reference.matmul import matmul as matmul_definition
 from tilewright.reference.softmax import softmax as softmax_definition
 from tilewright.tensor import configurations
 from tilewright.tensor.attention import attention
+from tilewright.tensor.attention_backward import attention_backward
 from tilewright.tensor.convolution import convolution
 from tilewright_release.samples.sample import Array, Sample, aligned, always, operand
 from tilewright_release.signatures import load_kernel
@@ -28,6 +30,7 @@ def samples(root: Path) -> Iterator[Sample]:
     """Yield a call for each bundled signature of these families."""
     yield from _attention_samples()
     yield from _attention_by_blocks()
+    yield from _attention_gradients()
     yield from _convolution_samples()
     yield from _example_samples(root)
 
@@ -70,6 +73,39 @@ def _attention_by_blocks() -> Iterator[Sample]:
                         f"{launches}.processors": always(4),
                     },
                 )
+
+
+def _attention_gradients() -> Iterator[Sample]:
+    """Yield gradients of heads of each width, in the tiles of Hopper and in those of the others."""
+    operation = "tilewright.tensor.attention_backward"
+    for dtype in (bfloat16, float16):
+        for tiles in configurations.KEY_GRADIENTS:
+            for form, by_blocks in (("blocks", True), ("common", False)):
+                yield Sample(
+                    f"attention_backward-{dtype}-{tiles.block_k}-{form}",
+                    "attention_backward",
+                    attention_backward,
+                    _gradients_of_definition,
+                    partial(_gradients, dtype, tiles.block_k),
+                    {
+                        f"{operation}.copies_blocks": always(by_blocks),
+                        f"{operation}.processors": always(4),
+                    },
+                )
+
+
+def _gradients(dtype: DType, dim: int) -> Arguments:
+    q, dy = (operand((4, 70, dim), dtype, seed=seed) for seed in (0, 1))
+    k, v = (operand((2, 90, dim), dtype, seed=seed) for seed in (2, 3))
+    y, sums = operand((4, 70, dim), dtype), operand((4, 70), float32)
+    y[...], sums[...] = attention_definition(q, k, v, causal=True)
+    return (q, k, v, y, sums, dy), {"causal": True}
+
+
+def _gradients_of_definition(
+    q: Array, k: Array, v: Array, _y: Array, _lse: Array, dy: Array, *, causal: bool
+) -> tuple[Array, ...]:
+    return attention_backward_definition(q, k, v, dy, causal=causal)
 
 
 def _by_blocks(dtype: DType, dim: int, form: str) -> Arguments:

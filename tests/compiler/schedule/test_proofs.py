@@ -32,6 +32,7 @@ from tilewright.abi.dtypes import (
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.tensor import configurations, elementwise, row_gradients, rows
 from tilewright.tensor.attention import attention
+from tilewright.tensor.attention_backward import attention_backward
 from tilewright.tensor.configurations import DotConfiguration
 from tilewright.tensor.convolution import convolution
 from tilewright.tensor.matmul import matmul
@@ -155,6 +156,23 @@ def _attention_cases() -> list[Case]:
     return cases
 
 
+def _attention_gradients(dtype: DType, dim: int) -> object:
+    q, k = (operand((2, rows, dim), dtype) for rows in (70, 90))
+    return attention_backward(q, k, k, q, np.zeros((2, 70), np.float32), q, causal=True)
+
+
+def _attention_gradient_cases() -> list[Case]:
+    return [
+        Case(
+            f"attention_backward-{dtype}-{tiles.block_k}",
+            partial(_attention_gradients, dtype, tiles.block_k),
+            (dtype, tiles.block_k) == (bfloat16, 64),
+        )
+        for dtype in (bfloat16, float16)
+        for tiles in configurations.KEY_GRADIENTS
+    ]
+
+
 def _convolution(dtype: DType, *, last: bool) -> object:
     channels, filters = (32, 48) if last else (5, 7)
     x, w = operand((2, 9, 7, channels), dtype), operand((filters, 3, 3, channels), dtype)
@@ -256,6 +274,7 @@ def _gradient_cases() -> list[Case]:
 CASES = [
     *_matmul_cases(),
     *_attention_cases(),
+    *_attention_gradient_cases(),
     *_convolution_cases(),
     *_row_cases(),
     *_wide_row_cases(),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.reference import elementwise, norm, softmax
+from tilewright.reference import attention, elementwise, norm, softmax
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 STEP = 1e-5
@@ -87,3 +87,23 @@ def test_no_rows_and_no_columns() -> None:
     np.testing.assert_array_equal(dweight, np.zeros(3))
     np.testing.assert_array_equal(dbias, np.zeros(3))
     assert norm.rms_norm_backward(np.zeros((3, 0)), np.zeros((3, 0)))[1].shape == (0,)
+
+
+@pytest.mark.parametrize(("queries", "keys", "causal"), [(4, 3, False), (3, 5, True), (5, 3, True)])
+def test_attention_of_heads_that_share_keys(queries: int, keys: int, causal: bool) -> None:
+    random = np.random.default_rng(0)
+    q, dy = (random.standard_normal((2, 4, queries, 3)) for _ in range(2))
+    k, v = (random.standard_normal((2, 2, keys, 3)) for _ in range(2))
+
+    def value(q: Array, k: Array, v: Array) -> Array:
+        result: Array = attention.attention(q, k, v, causal=causal, scale=0.7)[0]
+        return result
+
+    found = attention.attention_backward(q, k, v, dy, causal=causal, scale=0.7)
+    expected = (
+        differences(lambda x: value(x, k, v), q, dy),
+        differences(lambda x: value(q, x, v), k, dy),
+        differences(lambda x: value(q, k, x), v, dy),
+    )
+    for gradient, derivative in zip(found, expected, strict=True):
+        np.testing.assert_allclose(gradient, derivative, atol=1e-7)

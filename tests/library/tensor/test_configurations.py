@@ -14,6 +14,7 @@ import pytest
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32
 from tilewright.abi.signature import Pointer
 from tilewright.kernels.attention import attention_blocks
+from tilewright.kernels.attention_backward import key_gradients, query_gradients
 from tilewright.tensor.configurations import (
     ATTENTION_16,
     ATTENTION_16_GENERAL,
@@ -26,6 +27,8 @@ from tilewright.tensor.configurations import (
     ELEMENTWISE_TALL,
     ELEMENTWISE_WIDE,
     GELU_WIDE_16,
+    KEY_GRADIENTS,
+    KEY_GRADIENTS_BLOCKS,
     LONG_ROWS,
     LONG_ROWS_UNALIGNED,
     MATMUL_FAST,
@@ -34,6 +37,9 @@ from tilewright.tensor.configurations import (
     NORM_BACKWARD_WALKED,
     PARAMETERS_BACKWARD,
     PARTIALS,
+    QUERY_GRADIENTS,
+    QUERY_GRADIENTS_BLOCKS,
+    ROW_PRODUCTS,
     ROWS,
     ROWS_LOOPED,
     ROWS_LOOPED_64,
@@ -44,6 +50,7 @@ from tilewright.tensor.configurations import (
     Configuration,
     DotConfiguration,
     ResidentConfiguration,
+    attention_backward_configurations,
     attention_configuration,
     convolution_configuration,
     elementwise_configuration,
@@ -211,6 +218,30 @@ def test_attention_is_declared_as_it_is_chosen() -> None:
     for fast in (True, False):
         assert attention_configuration(33, float16, fast=fast).block_k == 64
         assert attention_configuration(128, float32, fast=fast).block_k == 128
+
+
+def test_gradients_of_attention_are_declared_as_they_are_chosen() -> None:
+    declared_tiles: dict[Any, set[DotConfiguration]] = defaultdict(set)
+    for entry in products("attention_backward"):
+        (dtype,) = dtypes_of(entry, "dy")
+        values = entry.signature.constexprs
+        if entry.kernel in (key_gradients, query_gradients):
+            declared_tiles[dtype, entry.kernel.name].add(tiles_of(entry))
+        else:
+            shape = (ROW_PRODUCTS.block_m, ROW_PRODUCTS.block_n, ROW_PRODUCTS.num_warps)
+            assert (values["BLOCK_M"], values["BLOCK_D"], entry.signature.num_warps) == shape
+    assert declared_tiles == {
+        (dtype, name): set(table)
+        for dtype in (float16, bfloat16)
+        for name, table in (
+            ("key_gradients", (*KEY_GRADIENTS, *KEY_GRADIENTS_BLOCKS)),
+            ("query_gradients", (*QUERY_GRADIENTS, *QUERY_GRADIENTS_BLOCKS)),
+        )
+    }
+    for by_blocks in (True, False):
+        for dim, padded in ((1, 32), (33, 64), (128, 128)):
+            pair = attention_backward_configurations(dim, by_blocks=by_blocks)
+            assert [tiles.block_k for tiles in pair] == [padded, padded]
 
 
 def test_convolutions_are_declared_as_they_are_chosen() -> None:

@@ -51,6 +51,10 @@ FITTING: dict[Callable[..., Any], dict[str, Any]] = {
     tw.randint: {"low": 0, "high": 5, "shape": (3, 4), "seed": 1, "out": INDICES.copy()},
     tw.matmul: {"a": X, "b": X.T},
     tw.attention: {"q": HEADS, "k": HEADS, "v": HEADS},
+    tw.attention_backward: {
+        **dict.fromkeys(("q", "k", "v", "y", "dy"), HEADS.astype(np.float16)),
+        "lse": HEADS[..., 0].copy(),
+    },
     tw.convolution: {"x": IMAGE, "w": FILTERS},
 }  # fmt: skip
 
@@ -122,6 +126,7 @@ FLAGS = [
     (tw.index_add, "check"),
     (tw.index_add, "deterministic"),
     (tw.attention, "causal"),
+    (tw.attention_backward, "causal"),
     (tw.layer_norm_backward, "has_bias"),
 ]
 

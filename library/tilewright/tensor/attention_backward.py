@@ -1,0 +1,260 @@
+"""The gradients of attention: check, copy what the kernels do not take, choose, launch.
+
+The kernels have one form, by blocks of tensor descriptors: rows are aligned and have a multiple of
+16 elements, and the leading axes are as one. Operands that lie otherwise, and heads of other
+extents, are copied to such arrays first, padded with zeros, and results are copied back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from math import prod
+
+from tilewright.abi.dtypes import bfloat16, float16, float32
+from tilewright.abi.signature import DIVISOR, INT31_MAX
+from tilewright.errors import ArgumentError
+from tilewright.kernels.attention_backward import key_gradients, query_gradients, row_products
+from tilewright.language.kernel import Kernel
+from tilewright.tensor.arrays import (
+    Array,
+    as_array,
+    as_flag,
+    as_number,
+    dtype_of,
+    new_array,
+    output,
+    strides_of,
+)
+from tilewright.tensor.attention import check_heads
+from tilewright.tensor.attention_launches import attention_options
+from tilewright.tensor.axes import overlaps, viewed
+from tilewright.tensor.configurations import (
+    KEY_GRADIENTS,
+    ROW_PRODUCTS,
+    attention_backward_configurations,
+)
+from tilewright.tensor.geometry import (
+    Arrays,
+    Geometry,
+    check_one_dtype,
+    check_one_side,
+    geometry_of,
+)
+from tilewright.tensor.head_order import side_by_side
+from tilewright.tensor.launches import PlannedLaunch, Pointer, is_empty, planned
+from tilewright.tensor.movement import copy_elements, is_row_major
+from tilewright.tensor.products import copies_blocks, processors
+from tilewright.tensor.strides import Strides, broadcast_strides, collapsed
+
+_MOST_PROGRAMS = 2**31 - 1
+_WIDEST = KEY_GRADIENTS[-1].block_k
+
+# The operands by number.
+_Q, _K, _V, _Y, _DY, _LSE, _DQ, _DK, _DV, _DELTAS = range(10)
+
+
+def attention_backward(
+    q: object,
+    k: object,
+    v: object,
+    y: object,
+    lse: object,
+    dy: object,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    dq: object | None = None,
+    dk: object | None = None,
+    dv: object | None = None,
+) -> tuple[Array, Array, Array]:
+    """Return the gradients `dq`, `dk` and `dv` of `y = attention(q, k, v)` without a bias.
+
+    `dy` is the gradient of `y`, and `lse` what attention wrote there; `causal` and `scale` are what
+    it was given. `lse` is f32, all others have one dtype, f16 or bf16; heads have up to 128
+    elements, and strides are any. A query that sees no key has gradient 0 and adds nothing. The
+    order of all sums is fixed: equal inputs give equal bits. `dq`, `dk` and `dv` take the results
+    if given. See `reference.attention.attention_backward`.
+    """
+    names = ("q", "k", "v", "y", "dy", "lse")
+    given = [
+        as_array(array, name=name) for array, name in zip((q, k, v, y, dy, lse), names, strict=True)
+    ]
+    is_causal = as_flag(causal, name="causal")
+    factor = None if scale is None else as_number(scale, name="scale")
+    _check(*map(geometry_of, given))
+    query, key, value = given[:3]
+    results = [
+        output(out, like.shape, like, name=name)
+        for out, like, name in ((dq, query, "dq"), (dk, key, "dk"), (dv, value, "dv"))
+    ]
+    if is_empty(query.shape) or is_empty(key.shape):
+        for result in results:
+            copy_elements(new_array(result.shape, dtype_of(result), result, zeroed=True), result)
+        return results[0], results[1], results[2]
+    operands = [_packed(array) for array in given[:_LSE]]
+    sums = given[_LSE]
+    if not (is_row_major(sums) and geometry_of(sums).is_aligned):
+        sums = _copied(sums, new_array(sums.shape, float32, sums))
+    # A result that lies where an operand does would be read after it is written.
+    targets = [
+        result
+        if _fits(geometry_of(result)) and not any(overlaps(result, x) for x in (*operands, sums))
+        else _padded(result)
+        for result in results
+    ]
+    deltas = new_array(query.shape[:-1], float32, query)
+    arrays = [*operands, sums, *targets, deltas]
+    number = 1 / math.sqrt(query.shape[-1]) if factor is None else factor
+    _launch(arrays, number, causal=is_causal)
+    for result, target in zip(results, targets, strict=True):
+        if target is not result:
+            copy_elements(viewed(target, result.shape, strides_of(target)), result)
+    return results[0], results[1], results[2]
+
+
+@planned
+def _check(q: Geometry, k: Geometry, v: Geometry, y: Geometry, dy: Geometry, lse: Geometry) -> None:
+    check_one_dtype({"q": q, "k": k, "v": v, "y": y, "dy": dy})
+    check_one_side({"q": q, "lse": lse})
+    if q.dtype not in (float16, bfloat16):
+        msg = f"q has dtype {q.dtype}; attention_backward takes f16 and bf16"
+        raise ArgumentError(msg)
+    if lse.dtype != float32:
+        msg = f"lse has dtype {lse.dtype}; attention writes it as f32"
+        raise ArgumentError(msg)
+    check_heads(q.shape, k.shape, v.shape)
+    for name, array, shape in (
+        ("y", y, q.shape), ("dy", dy, q.shape), ("lse", lse, q.shape[:-1])
+    ):  # fmt: skip
+        if array.shape != shape:
+            msg = f"{name} has shape {array.shape}; of q of shape {q.shape} it has {shape}"
+            raise ArgumentError(msg)
+    if q.shape[-1] > _WIDEST:
+        msg = f"heads have {q.shape[-1]} elements; attention_backward takes up to {_WIDEST}"
+        raise ArgumentError(msg)
+
+
+@planned
+def _fits(array: Geometry) -> bool:
+    """Return whether the kernels take an array of heads as it lies."""
+    if not array.is_aligned or array.shape[-1] % DIVISOR or array.strides[-1] != 1:
+        return False
+    outer = broadcast_strides(array.shape, array.strides, array.shape)[:-1]
+    return _batch_stride(array) is not None and all(
+        0 <= stride <= INT31_MAX and stride % DIVISOR == 0 for stride in outer
+    )
+
+
+def _batch_stride(array: Geometry) -> int | None:
+    """Return the stride of the leading axes taken as one; None if they cannot be."""
+    leading = array.shape[:-3]
+    space = collapsed(leading, (array.strides[: len(leading)],), rank=1, keep_last=False)
+    return None if space is None else space.strides[0][0]
+
+
+def _packed(array: Array) -> Array:
+    return array if _fits(geometry_of(array)) else _copied(array, _padded(array))
+
+
+def _padded(array: Array) -> Array:
+    """Return a new array like this one that the kernels take, with zeros where its rows end."""
+    *outer, columns = array.shape
+    padded = -(-columns // DIVISOR) * DIVISOR
+    return new_array((*outer, padded), dtype_of(array), array, zeroed=padded != columns)
+
+
+def _copied(source: Array, target: Array) -> Array:
+    copy_elements(source, viewed(target, source.shape, strides_of(target)))
+    return target
+
+
+def _launch(arrays: list[Array], scale: float, *, causal: bool) -> None:
+    geometries = tuple(map(geometry_of, arrays[:_DELTAS]))
+    walked: Arrays = [*arrays]
+    for launch in _plan(geometries, causal=causal):
+        launch.run(walked, (scale,))
+
+
+@planned
+def _plan(arrays: tuple[Geometry, ...], *, causal: bool) -> tuple[PlannedLaunch, ...]:
+    """Plan the launches over arrays that the kernels take: products, then keys, then queries."""
+    return tuple(_launches(arrays, causal=causal))
+
+
+def _launches(arrays: tuple[Geometry, ...], *, causal: bool) -> Iterator[PlannedLaunch]:
+    q, k = arrays[_Q], arrays[_K]
+    queries, dim = q.shape[-2:]
+    keys = k.shape[-2]
+    batches = prod(q.shape[:-3])
+    shared_heads = k.shape[-3] if len(k.shape) > 2 else 1
+    heads = q.shape[-3] if len(q.shape) > 2 else 1
+    group = heads // shared_heads
+
+    def planned_launch(
+        kernel: Kernel, operands: tuple[int, ...], sizes: tuple[int, ...], programs: int,
+        options: dict[str, int], flags: tuple[int, ...] = (),
+    ) -> PlannedLaunch:  # fmt: skip
+        if programs > _MOST_PROGRAMS:
+            msg = f"attention_backward needs {programs} programs; a grid has {_MOST_PROGRAMS}"
+            raise ArgumentError(msg)
+        pointers = tuple(Pointer(operand, 0, (), ()) for operand in operands)
+        walked = (operand for operand in operands if operand not in (_LSE, _DELTAS))
+        strides = (stride for operand in walked for stride in _walk(arrays[operand]))
+        integers = (*sizes, *strides)
+        return PlannedLaunch(kernel, (programs, 1, 1), pointers, integers, options, flags=flags)
+
+    rows = ROW_PRODUCTS
+    yield planned_launch(
+        row_products,
+        (_Y, _DY, _DELTAS),
+        (queries, dim, heads, batches),
+        -(-queries // rows.block_m) * heads * batches,
+        {"BLOCK_M": rows.block_m, "BLOCK_D": rows.block_n, "num_warps": rows.num_warps},
+    )
+    by_blocks = copies_blocks(q.device)
+    of_keys, of_queries = attention_backward_configurations(dim, by_blocks=by_blocks)
+
+    def band(lengths: tuple[int, int], count: int, head_bytes: int, tile: tuple[int, int]) -> int:
+        """Return how many heads to compute side by side: programs are dealt out in turns."""
+        if not by_blocks:
+            return 1
+        return side_by_side(
+            (*lengths, dim),
+            heads=count * batches,
+            head_bytes=head_bytes,
+            tile=tile,
+            processors=processors(q.device),
+            causal=causal,
+        )
+
+    row_bytes = 2 * dim * q.dtype.size_bytes
+    sizes = (queries, keys, dim, group, batches, shared_heads)
+    # Seen from the keys, what the last query sees is what the first key is seen by.
+    tile = (of_keys.block_n, of_keys.block_m)
+    side = band((keys, queries), shared_heads, group * queries * row_bytes, tile)
+    yield planned_launch(
+        key_gradients,
+        (_Q, _K, _V, _DY, _DK, _DV, _LSE, _DELTAS),
+        (*sizes, side),
+        -(-keys // of_keys.block_n) * shared_heads * batches,
+        attention_options(of_keys),
+        (int(causal),),
+    )
+    tile = (of_queries.block_m, of_queries.block_n)
+    side = band((queries, keys), heads, keys * row_bytes, tile)
+    yield planned_launch(
+        query_gradients,
+        (_Q, _K, _V, _DY, _DQ, _LSE, _DELTAS),
+        (*sizes, side),
+        -(-queries // of_queries.block_m) * heads * batches,
+        attention_options(of_queries),
+        (int(causal),),
+    )
+
+
+def _walk(array: Geometry) -> Strides:
+    """Return the strides along batch, heads and rows."""
+    strides = broadcast_strides(array.shape, array.strides, array.shape)
+    batch = _batch_stride(array) or 0
+    return (batch, *strides[-3:-1]) if len(strides) > 2 else (0, 0, strides[0])
