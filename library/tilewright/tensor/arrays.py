@@ -197,8 +197,7 @@ def output(
             msg = f"{name} has dtype {dtype_of(array)}, the result has {dtype}"
             raise ArgumentError(msg)
         check_same_side({name: array, "input": like})
-        check_may_be_written(array, name)
-        check_has_own_places(array.shape, strides_of(array), name)
+        _check_is_writable(array, name)
         return array
     return new_array(shape, expected, like)
 
@@ -216,14 +215,15 @@ def new_array(shape: Shape, dtype: DType, like: Array, *, zeroed: bool = False) 
     return array
 
 
-def check_may_be_written(array: Array, name: str) -> None:
-    """Raise ArgumentError for an array that its owner forbids writing to."""
+def _check_is_writable(array: Array, name: str) -> None:
+    """Raise ArgumentError unless every element has a place of its own that may be written."""
     is_read_only = (
         array.is_read_only if isinstance(array, DeviceArray) else not array.flags.writeable
     )
     if is_read_only:
         msg = f"{name} is read-only; pass an array that may be written, such as a copy"
         raise ArgumentError(msg)
+    check_has_own_places(array.shape, strides_of(array), name)
 
 
 def check_has_own_places(shape: Shape, strides: Strides, name: str) -> None:

@@ -24,7 +24,6 @@ from tilewright.tensor.arrays import (
     address_of,
     as_array,
     check_has_own_places,
-    check_may_be_written,
     dtype_of,
     strides_of,
 )
@@ -125,13 +124,8 @@ def new_array(geometry: Geometry, arrays: Arrays) -> Array:
 
 
 def result_of(arrays: Arrays, place: int, geometry: Geometry) -> Array:
-    """Return the operand in a place, which is a new array of that geometry unless it was given.
-
-    Raises ArgumentError for one that may not be written.
-    """
+    """Return the operand in a place, which is a new array of that geometry unless it was given."""
     result = arrays[place]
     if result is None:
         result = arrays[place] = new_array(geometry, arrays)
-    else:
-        check_may_be_written(result, "out")
     return result
