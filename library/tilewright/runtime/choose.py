@@ -35,6 +35,7 @@ from tilewright.language.kernel import Kernel
 from tilewright.language.parameters import NO_DEFAULT
 from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.device import device as device_of
+from tilewright.runtime.file_kinds import is_file
 from tilewright.runtime.launcher import DTYPES, native, torch_dtype_code
 from tilewright.runtime.memory import DeviceArray, as_device_array
 from tilewright.settings import settings
@@ -408,7 +409,7 @@ def _read(kernel: Kernel) -> list[Entry]:
     """Return the table; one that is damaged or of another version is none, as in every cache."""
     path = _path(kernel)
     try:
-        if path is None or not path.is_file():
+        if path is None or not is_file(path):
             return []
         return _parse(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from numbers import Integral
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tilewright.abi.dtypes import DType
 from tilewright.abi.numpy_types import from_numpy as dtype_from_numpy
 from tilewright.abi.numpy_types import to_numpy
+from tilewright.abi.signature import INT31_MAX
 from tilewright.errors import ArgumentError
 from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime._launcher import Buffer, Event
@@ -215,9 +216,7 @@ def empty(
         msg = f"dtype is {dtype!r}; it is one of tilewright.language, as tl.float32"
         raise ArgumentError(msg)
     check_is_addressable(extents, dtype)
-    if not isinstance(device, Integral) or isinstance(device, bool):
-        msg = f"device is {device!r}; the number of a device is needed"
-        raise ArgumentError(msg)
+    check_is_device_number(device)
     array = DeviceArray(prod(extents) * dtype.size_bytes, CODES[dtype], device, stream)
     return _with_geometry(array, extents, row_major(extents))
 
@@ -234,6 +233,14 @@ def extents_of(shape: object) -> tuple[int, ...]:
         msg = f"an array cannot have the shape {extents}; no extent is negative"
         raise ArgumentError(msg)
     return extents
+
+
+def check_is_device_number(device: object) -> None:
+    """Raise ArgumentError for what no device has as its number; the driver says which exist."""
+    is_number = isinstance(device, Integral) and not isinstance(device, bool)
+    if not is_number or abs(cast("int", device)) > INT31_MAX:
+        msg = f"device is {device!r}; the number of a device is needed"
+        raise ArgumentError(msg)
 
 
 def check_is_addressable(shape: tuple[int, ...], dtype: DType) -> None:
@@ -378,6 +385,12 @@ def _borrow(
 
 
 def _from_cuda_array_interface(owner: object, interface: dict[str, Any], name: str) -> DeviceArray:
+    if not isinstance(interface, dict) or not {"shape", "typestr", "data"} <= interface.keys():
+        msg = (
+            f"{name}.__cuda_array_interface__ is {interface!r}; a dict with shape, typestr and "
+            "data is needed"
+        )
+        raise ArgumentError(msg)
     dtype = next((d for d, typestr in TYPESTRS.items() if typestr == interface["typestr"]), None)
     if dtype is None:
         msg = f"{name} has elements of type {interface['typestr']!r}, which kernels do not take"

@@ -169,11 +169,23 @@ def check_has_arithmetic(array: Array | Geometry) -> None:
 
 
 def check_same_side(arrays: dict[str, Array]) -> None:
-    """Raise ArgumentError unless all arrays lie on the host, or all on the device."""
-    sides = {name: isinstance(array, DeviceArray) for name, array in arrays.items()}
-    if len(set(sides.values())) > 1:
-        places = ", ".join(f"{n}: {'device' if d else 'host'}" for n, d in sides.items())
-        msg = f"arrays must all be on the host or all on the device, got {places}"
+    """Raise ArgumentError unless all arrays lie on the host, or all on one device."""
+    check_one_place(
+        {
+            name: array.device if isinstance(array, DeviceArray) else None
+            for name, array in arrays.items()
+        }
+    )
+
+
+def check_one_place(devices: dict[str, int | None]) -> None:
+    """Raise ArgumentError unless all arrays lie on one device, or on the host, which is None."""
+    if len(set(devices.values())) > 1:
+        places = ", ".join(
+            f"{name}: {'host' if device is None else f'device {device}'}"
+            for name, device in devices.items()
+        )
+        msg = f"arrays must all be on the host or all on one device, got {places}"
         raise ArgumentError(msg)
 
 
@@ -197,7 +209,8 @@ def output(
             msg = f"{name} has dtype {dtype_of(array)}, the result has {dtype}"
             raise ArgumentError(msg)
         check_same_side({name: array, "input": like})
-        _check_is_writable(array, name)
+        check_is_writable(array, name)
+        check_has_own_places(array.shape, strides_of(array), name)
         return array
     return new_array(shape, expected, like)
 
@@ -215,15 +228,14 @@ def new_array(shape: Shape, dtype: DType, like: Array, *, zeroed: bool = False) 
     return array
 
 
-def _check_is_writable(array: Array, name: str) -> None:
-    """Raise ArgumentError unless every element has a place of its own that may be written."""
+def check_is_writable(array: Array, name: str) -> None:
+    """Raise ArgumentError for an array whose owner forbids writing."""
     is_read_only = (
         array.is_read_only if isinstance(array, DeviceArray) else not array.flags.writeable
     )
     if is_read_only:
         msg = f"{name} is read-only; pass an array that may be written, such as a copy"
         raise ArgumentError(msg)
-    check_has_own_places(array.shape, strides_of(array), name)
 
 
 def check_has_own_places(shape: Shape, strides: Strides, name: str) -> None:

@@ -24,6 +24,8 @@ from tilewright.tensor.arrays import (
     address_of,
     as_array,
     check_has_own_places,
+    check_is_writable,
+    check_one_place,
     dtype_of,
     strides_of,
 )
@@ -86,12 +88,8 @@ def check_one_dtype(arrays: dict[str, Geometry]) -> None:
 
 
 def check_one_side(arrays: dict[str, Geometry]) -> None:
-    """Raise ArgumentError unless all arrays lie on the host, or all on the device."""
-    sides = {name: array.device is not None for name, array in arrays.items()}
-    if len(set(sides.values())) > 1:
-        places = ", ".join(f"{n}: {'device' if d else 'host'}" for n, d in sides.items())
-        msg = f"arrays must all be on the host or all on the device, got {places}"
-        raise ArgumentError(msg)
+    """Raise ArgumentError unless all arrays lie on the host, or all on one device."""
+    check_one_place({name: array.device for name, array in arrays.items()})
 
 
 def result_geometry(
@@ -124,8 +122,13 @@ def new_array(geometry: Geometry, arrays: Arrays) -> Array:
 
 
 def result_of(arrays: Arrays, place: int, geometry: Geometry) -> Array:
-    """Return the operand in a place, which is a new array of that geometry unless it was given."""
+    """Return the operand in a place, which is a new array of that geometry unless it was given.
+
+    Raises ArgumentError for a given one that is read-only; of device arrays launches check it.
+    """
     result = arrays[place]
     if result is None:
         result = arrays[place] = new_array(geometry, arrays)
+    elif isinstance(result, np.ndarray):
+        check_is_writable(result, "out")
     return result

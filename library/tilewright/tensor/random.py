@@ -25,7 +25,7 @@ from tilewright.errors import ArgumentError, ArgumentValueError
 from tilewright.kernels import random as kernels
 from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.launcher import CODES
-from tilewright.runtime.memory import empty, extents_of
+from tilewright.runtime.memory import check_is_device_number, empty, extents_of
 from tilewright.tensor.arrays import Array, as_integer, as_number, dtype_of, new_array
 from tilewright.tensor.axes import is_same_place, overlaps
 from tilewright.tensor.configurations import RANDOM_COUNTERS
@@ -247,6 +247,7 @@ def _per_counter(kind: str, dtype: DType) -> int:
 def _plan_filled(
     kind: str, extents: tuple[int, ...], dtype: DType, device: int, out: Geometry | None
 ) -> _Plan:
+    check_is_device_number(device)
     like = out or Geometry((), (), CODES[dtype], is_aligned=True, device=device)
     result = result_geometry(out, extents, dtype, like)
     # Bundled for aligned results alone.

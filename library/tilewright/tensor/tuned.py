@@ -34,6 +34,7 @@ from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime import jit, store
 from tilewright.runtime.device import device as device_of
+from tilewright.runtime.file_kinds import is_file
 from tilewright.runtime.launch import configure_trace
 from tilewright.settings import settings
 from tilewright.tensor.launches import forget_plans
@@ -160,10 +161,10 @@ def _choices(device: str, family: str) -> tuple[tuple[str, dict[Key, Choice]], .
 @lru_cache(maxsize=64)
 def _read(path: Path) -> tuple[TunedTable, ...]:
     """Read a file of tables; a damaged one is none, with a warning."""
+    if not is_file(path):
+        return ()
     try:
         return from_json(path.read_text(encoding="utf-8"), source=path)
-    except FileNotFoundError:
-        return ()
     except (OSError, UnicodeError, FormatError) as error:
         logger.warning("tuned table is not used: %s", error)
         return ()

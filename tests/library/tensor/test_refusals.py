@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright as tw
+from helpers.fake_driver import run_with_fake_driver
 from tilewright.errors import ArgumentError, ArgumentValueError, IndexRangeError, TilewrightError
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -147,14 +149,53 @@ def test_a_broadcast_array_takes_no_result(operation: Callable[..., Any]) -> Non
     assert not out.any()
 
 
-def test_a_read_only_array_takes_no_result() -> None:
+@pytest.mark.parametrize("operation", [tw.copy, tw.cumsum, tw.softmax, tw.exp, tw.rms_norm])
+def test_a_read_only_array_takes_no_result(operation: Callable[..., Any]) -> None:
     out = np.zeros((3, 4), np.float32)
     out.flags.writeable = False
-    for name in ("copy", "cumsum", "softmax", "exp"):
-        with pytest.raises(TilewrightError, match="read-only"):
-            getattr(tw, name)(X, out=out)
-    with pytest.raises(ArgumentError, match="out is read-only; pass an array that may be"):
-        tw.take(X, INDEX, out=out)
+    with pytest.raises(ArgumentError, match="out is read-only; pass an array that may be written"):
+        operation(X, out=out)
+
+
+_DEVICES = """
+import numpy as np
+import tilewright as tw
+from tilewright.abi.dtypes import float32, int64
+
+def refused(expected, operation, *arrays, **options):
+    try:
+        operation(*arrays, **options)
+    except tw.errors.ArgumentError as error:
+        assert expected in str(error), error
+    else:
+        raise AssertionError("was accepted")
+
+x, there = (tw.empty((3, 4), float32, device=device) for device in (0, 1))
+index = tw.empty((3,), int64, device=1)
+for name, other in (("device 1", there), ("host", np.zeros((3, 4), np.float32))):
+    places = "all be on the host or all on one device, got "
+    refused(places + f"out: {name}, input: device 0", tw.exp, x, out=other)
+    refused(places + f"out: {name}, input: device 0", tw.cumsum, x, out=other)
+    refused(places + f"x: device 0, y: {name}", tw.add, x, other)
+refused(places + "x: device 0, index: device 1", tw.index_add, x, index, x)
+refused(places + "x: device 0, index: device 1", tw.take, x, index)
+
+class Strange:
+    def __init__(self, interface):
+        self.__cuda_array_interface__ = interface
+
+for interface in (5, {"shape": (3,)}):
+    refused("a dict with shape, typestr and data is needed", tw.exp, Strange(interface))
+for device in ("cuda", 2**40, True, None):
+    refused("the number of a device is needed", tw.empty, 3, float32, device=device)
+    refused("the number of a device is needed", tw.rand, 3, seed=1, device=device)
+refused("device 9 does not exist", tw.rand, 3, seed=1, device=9)
+refused("has more bytes than can be addressed", tw.rand, 2**62, seed=1)
+"""
+
+
+def test_arrays_of_several_places_are_refused_by_name(tmp_path: Path) -> None:
+    run_with_fake_driver(_DEVICES, tmp_path, FAKE_CUDA_DEVICES="9.0,9.0")
 
 
 def test_axes_say_what_is_allowed_of_empty_arrays_too() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from helpers.bundles import write_bundle
+from helpers.closed_folder import closed_folder
 from tilewright import settings
 from tilewright.abi.dtypes import bfloat16, float32, int64
 from tilewright.abi.signature import Constexpr, KernelSignature, declared
@@ -282,3 +283,18 @@ def test_a_trial_takes_one_choice_everywhere_and_tells_what_was_asked() -> None:
     again = matmul(a, a)
     assert isinstance(again, np.ndarray)
     assert np.array_equal(again, a @ a)
+
+
+def test_a_table_below_a_closed_home_is_none_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = tmp_path / "home"
+    (home / "tuned").mkdir(parents=True)
+    (home / "tuned" / "matmul.json").write_text("{")
+    with closed_folder(home):
+        assert tuned._read(home / "tuned" / "matmul.json") == ()
+    assert not caplog.records
+    tuned.forget_tables()
+    assert tuned._read(home / "tuned" / "matmul.json") == ()
+    assert "tuned table is not used" in caplog.text
+    tuned.forget_tables()
