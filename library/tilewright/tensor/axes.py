@@ -73,11 +73,6 @@ def transposed(array: Array, order: Sequence[int]) -> Array:
     )
 
 
-def without_axis(array: Array, axis: int) -> Shape:
-    """Return the shape without one axis."""
-    return (*array.shape[:axis], *array.shape[axis + 1 :])
-
-
 def as_bits(array: Array, dtype: DType) -> Array:
     """Return a view of the same elements as numbers of another type of the same width."""
     if isinstance(array, DeviceArray):
