@@ -118,6 +118,11 @@ def address_of(array: Array) -> int:
     return array.address if isinstance(array, DeviceArray) else int(array.ctypes.data)
 
 
+def on_host(array: Array) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return an array of the host, or a copy of one of a device, for which this waits."""
+    return array.numpy() if isinstance(array, DeviceArray) else array
+
+
 def strides_of(array: Array | Geometry) -> Strides:
     """Return the strides in elements."""
     if isinstance(array, np.ndarray):

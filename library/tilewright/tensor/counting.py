@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite, prod
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from tilewright.tensor.arrays import (
     check_has_arithmetic,
     dtype_of,
     new_array,
+    on_host,
 )
 from tilewright.tensor.axes import viewed
 from tilewright.tensor.configurations import (
@@ -97,17 +97,13 @@ def _range(flat: Array, given: tuple[float, float] | None) -> tuple[float, float
             raise ArgumentError(msg)
         low, high = (as_number(number, name="range") for number in given)
     elif flat.shape[0]:
-        low, high = (float(_on_host(f(flat))) for f in (reduction.min, reduction.max))
+        low, high = (float(on_host(f(flat))) for f in (reduction.min, reduction.max))
     else:
         low, high = 0.0, 1.0
     if not (isfinite(low) and isfinite(high) and low <= high):
         msg = f"range is ({low}, {high}); two finite numbers in order are needed"
         raise ArgumentValueError(msg)
     return (low - 0.5, high + 0.5) if low == high else (low, high)
-
-
-def _on_host(array: Array) -> Any:
-    return array.numpy() if isinstance(array, DeviceArray) else array
 
 
 def _count(value: object, name: str) -> int:
@@ -131,7 +127,7 @@ def _bounds(flat: Array) -> tuple[int, int]:
         kernels.bounds[(-(-flat.shape[0] // MOVED_ELEMENTS),)](
             flat, found, flat.shape[0], BLOCK=MOVED_ELEMENTS, num_warps=4
         )
-    largest, turned = _on_host(found).tolist()
+    largest, turned = on_host(found).tolist()
     return int(largest), int(turned)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from tilewright.errors import ArgumentError, IndexRangeError
 from tilewright.kernels import index as kernels
 from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.geometry import row_major
-from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import (
     GRID_HEIGHT,
     Array,
@@ -27,6 +25,7 @@ from tilewright.tensor.arrays import (
     as_flag,
     dtype_of,
     new_array,
+    on_host,
 )
 from tilewright.tensor.axes import apart, as_bits, one_axis
 from tilewright.tensor.configurations import GATHER, TAKE
@@ -170,16 +169,12 @@ def outside_flag(like: Array, *, check: bool) -> Array:
 
 def raise_if_outside(flag: Array, places: Array, extent: int, *, check: bool) -> None:
     """Raise IndexRangeError for the first index outside, if a kernel reported one."""
-    if not check or not _on_host(flag)[0]:
+    if not check or not on_host(flag)[0]:
         return
-    found = _on_host(places)
+    found = on_host(places)
     place = tuple(int(i) for i in np.argwhere((found < 0) | (found >= extent))[0])
     msg = f"index {found[place]} at {place} is outside of an axis of {extent} elements"
     raise IndexRangeError(msg)
-
-
-def _on_host(array: Array) -> np.ndarray[Any, np.dtype[Any]]:
-    return array.numpy() if isinstance(array, DeviceArray) else array
 
 
 @planned
