@@ -3,6 +3,8 @@
 #include "launcher.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 DriverTable cu;
@@ -71,6 +73,19 @@ static int no_driver(CUresult code, const char *call, const char *what)
         PyUnicode_FromFormat("%s; NumPy arguments run in the interpreter, `tilewright doctor` tells more", what));
 }
 
+/* A driver that is there and cannot be loaded is a fault of the machine; none at all is not. The loader tells them apart
+   in words alone, in which glibc and musl agree: of a missing file the name, then what is wrong. */
+static int no_library(const char *fault)
+{
+    const char *name = fault == NULL ? NULL : strstr(fault, "libcuda.so.1: ");
+    if (fault == NULL || (name != NULL && strstr(name, "No such file or directory") != NULL)) {
+        return no_driver(0, "dlopen", "no CUDA driver on this machine (libcuda.so.1 was not found)");
+    }
+    char what[512];
+    snprintf(what, sizeof what, "the CUDA driver cannot be loaded (%s)", fault);
+    return no_driver(0, "libcuda.so.1", what);
+}
+
 static int load_table(void)
 {
     static void *library = NULL;
@@ -78,7 +93,7 @@ static int load_table(void)
         library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     }
     if (library == NULL) {
-        return no_driver(0, "dlopen", "no CUDA driver on this machine (libcuda.so.1 was not found)");
+        return no_library(dlerror());
     }
 #define TW_LOAD(field, symbol, required, parameters) \
     *(void **)&cu.field = dlsym(library, symbol); \

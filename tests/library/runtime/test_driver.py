@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
+from helpers.fake_driver import run_program
 from helpers.launches import Run
 
 _OTHER_BINDINGS = "TILEWRIGHT_OTHER_BINDINGS"
@@ -90,3 +92,32 @@ refused(errors.DriverError, lambda: driver.call("cuDeviceGet", 5))
     assert answer.endswith("Fake GPU 9.0 1000000")
     assert refusal.startswith("DriverError cuDeviceGet failed with 101 (CUDA_ERROR_INVALID_DEVICE)")
     assert len(done.lines("launch")) == 1
+
+
+_OPENED = """
+import numpy as np
+import tilewright as tw
+from tilewright.errors import NoDriverError
+
+assert tw.device_count() == 0
+assert tw.softmax(np.ones(4, np.float32)).sum() == 1
+try:
+    tw.empty((1,), tw.language.float32)
+except NoDriverError as error:
+    print(error.call, error)
+"""
+
+
+@pytest.mark.parametrize("kind", ["garbage", "folder"])
+def test_a_driver_that_cannot_be_loaded_is_not_called_absent(tmp_path: Path, kind: str) -> None:
+    library = tmp_path / "libcuda.so.1"
+    if kind == "garbage":
+        library.write_bytes(b"garbage" * 1000)
+    else:
+        library.mkdir()
+    done = run_program(_OPENED, tmp_path, LD_LIBRARY_PATH=str(tmp_path))
+    assert done.code == 0, done.errors
+    assert done.output.startswith("libcuda.so.1 the CUDA driver cannot be loaded (")
+    program = "import sys\nfrom tilewright.cli.main import main\nsys.exit(main(['doctor']))\n"
+    report = run_program(program, tmp_path, LD_LIBRARY_PATH=str(tmp_path))
+    assert "FAULT: the CUDA driver cannot be loaded (" in report.output
