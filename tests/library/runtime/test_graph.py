@@ -154,7 +154,7 @@ with capture() as graph:
     refused(errors.LaunchError, lambda: fresh.copy_from(np.zeros(64, np.float32)))
     refused(errors.LaunchError, graph.stream.synchronize)
     refused(errors.LaunchError, graph.stream.is_done)
-    refused(errors.LaunchError, x.numpy)                # of the legacy stream, which is not captured
+    refused(errors.LaunchError, x.numpy)  # of the legacy stream, which is not captured
     refused(errors.LaunchError, stream.synchronize)
     refused(errors.LaunchError, stream.Event().synchronize)
     refused(errors.LaunchError, stream.Event().is_done)
