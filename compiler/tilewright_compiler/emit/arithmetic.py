@@ -67,9 +67,31 @@ def binary(
         )
     if name in ("div", "rem"):
         name = ("s" if dtype.is_signed else "u") + name
+        if not text.is_constant(right):
+            right = _unknown(text, right, dtype)
     elif name == "shr":
         name = "ashr" if dtype.is_signed else "lshr"
     return text.value(f"llvm.{name} {left}, {right} : {type_}")
+
+
+def _unknown(text: FunctionText, name: str, dtype: DType) -> str:
+    """Return an integer of which LLVM knows nothing, at no cost.
+
+    A divisor that is 0 divides to some value here, but is undefined there: LLVM would conclude that
+    it is not 0, and drop the comparison by which a kernel leaves such lanes out.
+    """
+    if dtype.bits == 8:
+        extension = "sext" if dtype.is_signed else "zext"
+        wide = text.value(f"llvm.{extension} {name} : i8 to i16")
+        return text.value(f"llvm.trunc {_passed(text, wide, 'i16')} : i16 to i8")
+    return _passed(text, name, dtype_text(dtype))
+
+
+def _passed(text: FunctionText, name: str, type_: str) -> str:
+    letter = {"i16": "h", "i32": "r", "i64": "l"}[type_]
+    return text.value(
+        f'llvm.inline_asm asm_dialect = att "", "={letter},0" {name} : ({type_}) -> {type_}'
+    )
 
 
 def convert(text: FunctionText, name: str, source: DType, target: DType) -> str:

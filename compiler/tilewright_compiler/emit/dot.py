@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from tilewright.abi.dtypes import DType
+from tilewright.abi.dtypes import DType, float32
 from tilewright.errors import InternalCompilerError
 from tilewright_compiler.emit.arithmetic import convert
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter, layout_of
-from tilewright_compiler.emit.mma import Instruction, Parts
+from tilewright_compiler.emit.mma import Instruction, Parts, to_tf32
 from tilewright_compiler.emit.operands import Operand, Steps, operand
 from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import dtype_text
@@ -56,7 +56,8 @@ def _emit_dot(emitter: KernelEmitter, operation: Operation) -> None:
     else:
         acc_dtype = element_dtype(acc.type)
         parts = DotLayouts(a_steps.layout, b_steps.layout, layouts.acc)
-        multiply = _fma(emitter.text, parts, extent, (*dtypes, acc_dtype))
+        rounds = operation.attributes["precision"] == "tf32"
+        multiply = _fma(emitter.text, parts, extent, (*dtypes, acc_dtype), rounds=rounds)
     accumulators = list(emitter.fragment(acc))
     following = _read(sides, 0, takes_words=takes_words)
     for step in range(1, a_steps.count + 1):
@@ -113,16 +114,29 @@ def _slices(parts: Sequence[Parts], length: int) -> list[Sequence[Parts]]:
 
 
 def _fma(
-    text: FunctionText, layouts: DotLayouts, extent: int, dtypes: tuple[DType, DType, DType]
+    text: FunctionText,
+    layouts: DotLayouts,
+    extent: int,
+    dtypes: tuple[DType, DType, DType],
+    *,
+    rounds: bool,
 ) -> Multiply:
-    """Return multiply-adds in ascending order of k, one for each accumulator and index."""
+    """Return multiply-adds in ascending order of k, one for each accumulator and index.
+
+    With `rounds`, f32 operands are rounded to tf32, as the instruction for larger tiles does.
+    """
     a_dtype, b_dtype, acc_dtype = dtypes
     a_places, b_places = _places(layouts.a), _places(layouts.b)
     targets = [layouts.acc.coordinates(register=r) for r in range(layouts.acc.num_registers)]
 
+    def prepared(name: str, dtype: DType) -> str:
+        if rounds and dtype == float32:
+            return text.value(f"llvm.bitcast {to_tf32(text, name)} : i32 to f32")
+        return convert(text, name, dtype, acc_dtype)
+
     def multiply(registers: Registers, accumulators: list[str]) -> None:
-        a = [convert(text, name, a_dtype, acc_dtype) for name in registers[0]]
-        b = [convert(text, name, b_dtype, acc_dtype) for name in registers[1]]
+        a = [prepared(name, a_dtype) for name in registers[0]]
+        b = [prepared(name, b_dtype) for name in registers[1]]
         for k in range(extent):
             for register, (m, n) in enumerate(targets):
                 left = a[a_places[flatten((m, k), layouts.a.shape)]]

@@ -89,6 +89,10 @@ class FunctionText:
         key = f"llvm.mlir.constant({text}) : {type_}"
         return self._constants.setdefault(key, f"%c{len(self._constants)}")
 
+    def is_constant(self, name: str) -> bool:
+        """Whether a name is that of a constant."""
+        return name in self._constants.values()
+
     def declare(self, name: str, arguments: Sequence[str], result: str) -> None:
         """Declare an external function; again is no error."""
         self._declarations[name] = f"llvm.func @{name}({', '.join(arguments)}) -> {result}"

@@ -1,8 +1,9 @@
 """Dots -> dots with the instruction that executes each, `atom`, and the warps that share it.
 
 The dtype and precision choose the atom. Where the tile is smaller than the atom in some extent,
-threads multiply and add by themselves in the accumulator's dtype: the same products, slower (tf32
-becomes f32 there, which loses nothing). 8-bit floats are cast to f16, which holds them exactly.
+threads multiply and add by themselves in the accumulator's dtype: the same products, slower (what
+is rounded to tf32 is so there too; tf32x3 becomes f32, which loses nothing). 8-bit floats are cast
+to f16, which holds them exactly.
 
 Warps cut the result into parts of at least one atom. Near-square parts read the fewest operands;
 where dots feed each other, `analysis.dot_families` says along which axis warps go first. Warps that
@@ -56,11 +57,13 @@ def legalize_dot(module: Module) -> Module:
             return None
         a, b, acc = operands
         precision = operation.attributes["precision"]
+        if atoms[operation] is FMA and precision != "tf32":
+            precision = "ieee"
         new = builder.create(
             "dot",
             (widen(a, builder), widen(b, builder), acc),
             (operation.result.type,),
-            precision="ieee" if atoms[operation] is FMA else precision,
+            precision=precision,
             atom=atoms[operation].name,
             warps=warps[operation],
         )

@@ -110,7 +110,8 @@ def test_a_dot_smaller_than_the_atom_multiplies_and_adds(
 ) -> None:
     (dot,) = dots(legalize_dot(parse_module(one_dot(a, a, acc, shape, precision))))
     assert dot.attributes["atom"] == "fma"
-    assert dot.attributes["precision"] == "ieee"
+    # Whatever its size, tf32 rounds what it multiplies.
+    assert dot.attributes["precision"] == precision
 
 
 @pytest.mark.parametrize(
