@@ -132,7 +132,9 @@ class Machine:
                 continue
             if isinstance(value, np.ndarray):
                 value = self._map(value, offsets.get(index, 0))
-            data = np.array([value]).astype(pa.DTYPES[type_]).view(np.uint8)
+            # 16-bit floats come in integers' parameters.
+            scalar = value.view(np.uint16) if isinstance(value, np.float16) else value
+            data = np.array([scalar]).astype(pa.DTYPES[type_]).view(np.uint8)
             gap = -len(self.parameters) % len(data)
             self.symbols[name] = len(self.parameters) + gap
             self.parameters = np.concatenate([self.parameters, np.zeros(gap, np.uint8), data])

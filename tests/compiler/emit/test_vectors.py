@@ -25,7 +25,7 @@ def _executed(vector: Vector) -> tuple[Array, ...]:
     }
     signature = signature_of(kernel, {**types, **vector.constants})
     module = schedule_module(optimize(lower_kernel(kernel, signature)))
-    run_scheduled(module, [value if value.ndim else value.item() for value in values])
+    run_scheduled(module, [value if value.ndim else value[()] for value in values])
     return tuple(
         np.asarray(array)[: result.size].reshape(result.shape)
         for array, result in zip(outputs, vector.results, strict=True)
