@@ -65,7 +65,10 @@ def layer_norm_tile(
         rest = tl.where(is_centred != 0, tl.sum(centred * share, axis=1), 0.0)
         variance = without_rest(variance, rest)
         centred = centred - rest[:, None]
-    normalised = centred * (1.0 / tl.sqrt(variance + eps))[:, None]
+        factor = 1.0 / tl.sqrt(variance + eps)
+    else:  # two units in the last place of f32, at a tenth of the instructions
+        factor = tl.rsqrt(variance + eps)
+    normalised = centred * factor[:, None]
     result = normalised * scale.to(tl.float32) + shift.to(tl.float32)
     store_row(out_rows, lanes, out_stride, result, mask)
 
