@@ -24,6 +24,8 @@ static PyMethodDef functions[] = {
     {"borrow_array", (PyCFunction)(void (*)(void))tw_borrow_array, METH_FASTCALL, "borrow_array(type, value) -> Buffer | None"},
     {"operands", (PyCFunction)(void (*)(void))tw_operands, METH_FASTCALL | METH_KEYWORDS,
      "operands(type, convert, **values) -> (arrays, geometries)"},
+    {"must_be_apart", (PyCFunction)(void (*)(void))tw_must_be_apart, METH_FASTCALL,
+     "must_be_apart(ask, arrays, place, same) -> bool"},
     {"allocate", (PyCFunction)(void (*)(void))tw_allocate, METH_FASTCALL, "allocate(type, geometry, arrays) -> Buffer"},
     {"launch_stream", tw_launch_stream, METH_VARARGS, "launch_stream(arrays, device) -> handle"},
     {"set_geometry_type", tw_set_geometry_type, METH_O, "set_geometry_type(type of a named tuple)"},

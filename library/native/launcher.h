@@ -189,6 +189,7 @@ PyObject *tw_device_of(PyObject *module, PyObject *arguments);
 int tw_operands_ready(void);
 PyObject *tw_borrow_array(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *tw_operands(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names);
+PyObject *tw_must_be_apart(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 // ---- dlpack.c
 PyObject *tw_dlpack_read(PyObject *module, PyObject *capsule);

@@ -162,3 +162,47 @@ PyObject *tw_operands(PyObject *Py_UNUSED(module), PyObject *const *arguments, P
     Py_XDECREF(geometries);
     return pair;
 }
+
+// Whether two buffers have every element of one index at one address. -1 with an error.
+static int is_same_place(const Buffer *left, const Buffer *right)
+{
+    if (left->address != right->address || tw_code_bytes[left->code] != tw_code_bytes[right->code] ||
+        left->shape == NULL || right->shape == NULL) {
+        return 0;
+    }
+    int is_equal = PyObject_RichCompareBool(left->shape, right->shape, Py_EQ);
+    return is_equal == 1 ? PyObject_RichCompareBool(left->strides, right->strides, Py_EQ) : is_equal;
+}
+
+// must_be_apart(ask, arrays, place, same) -> whether the array in that place spans memory of another one, unless that
+// one's bit of `same` is set and both are one array. `ask` has the same parameters, and is called for no buffer of ours.
+PyObject *tw_must_be_apart(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+{
+    if (count != 4 || !PyList_Check(arguments[1])) {
+        return PyErr_Format(PyExc_TypeError, "must_be_apart() takes a function, a list and two numbers");
+    }
+    PyObject *arrays = arguments[1];
+    Py_ssize_t place = PyLong_AsSsize_t(arguments[2]);
+    unsigned long same = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLong(arguments[3]);
+    PyObject *value = PyErr_Occurred() ? NULL : PyList_GetItem(arrays, place);
+    if (value == NULL) {
+        return NULL;
+    }
+    if (!PyObject_TypeCheck(value, tw_buffer_type)) {
+        return PyObject_CallFunctionObjArgs(arguments[0], arrays, arguments[2], arguments[3], NULL);
+    }
+    const Buffer *result = (const Buffer *)value;
+    int is_over = 0;
+    for (Py_ssize_t i = 0; is_over == 0 && i < PyList_Size(arrays); i++) {
+        const Buffer *other = (const Buffer *)PyList_GetItem(arrays, i);
+        // Each begins before the other ends; what is empty has no place.
+        if (i == place || !PyObject_TypeCheck((PyObject *)other, tw_buffer_type) || other->size_bytes == 0 ||
+            other->address >= result->address + result->size_bytes ||
+            result->address >= other->address + other->size_bytes) {
+            continue;
+        }
+        int is_same = i < 32 && (same >> i & 1) ? is_same_place(result, other) : 0;
+        is_over = is_same < 0 ? -1 : !is_same;
+    }
+    return is_over < 0 ? NULL : PyBool_FromLong(is_over);
+}

@@ -12,8 +12,16 @@ from typing import Any
 from tilewright.abi.dtypes import bfloat16, float16, float32
 from tilewright.errors import ArgumentError
 from tilewright.lazy_dataclass import dataclass
-from tilewright.tensor.arrays import GRID_HEIGHT, Array, as_flag, as_number, stand_in
+from tilewright.tensor.arrays import (
+    GRID_HEIGHT,
+    Array,
+    as_flag,
+    as_number,
+    new_array,
+    stand_in,
+)
 from tilewright.tensor.attention_launches import BIAS, LSE, OUT, Attention, Heads, K, Q, V, launches
+from tilewright.tensor.axes import must_be_apart
 from tilewright.tensor.configurations import ATTENTION_16, ATTENTION_32
 from tilewright.tensor.geometry import (
     Geometry,
@@ -24,6 +32,7 @@ from tilewright.tensor.geometry import (
     result_of,
 )
 from tilewright.tensor.launches import PlannedLaunch, is_empty, planned
+from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import check_choice, precision_of
 from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
 
@@ -61,6 +70,23 @@ def attention(
     is_positive = factor is None or factor > 0
     plan = _plan(geometries, as_flag(causal, name="causal"), is_positive, input_precision)
     result = result_of(arrays, OUT, plan.result)
+    if out is not None and must_be_apart(arrays, OUT, 0):
+        apart = attention(
+            q, k, v,
+            bias=bias, causal=causal, scale=scale, input_precision=input_precision, lse=lse,
+        )  # fmt: skip
+        copy_elements(apart, result)
+        return result
+    logarithms = arrays[LSE]
+    if logarithms is not None and must_be_apart(arrays, LSE, 0):
+        apart = new_array(logarithms.shape, float32, logarithms)
+        attention(
+            q, k, v,
+            bias=bias, causal=causal, scale=scale, input_precision=input_precision,
+            lse=apart, out=result,
+        )  # fmt: skip
+        copy_elements(apart, logarithms)
+        return result
     if lse is None and plan.launches:  # never written, but of the dtype that every launch has
         arrays[LSE] = stand_in(result, float32)
     for launch in plan.launches:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from tilewright.abi.dtypes import DType
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.errors import ArgumentError
-from tilewright.runtime.launcher import CODES
+from tilewright.runtime.launcher import CODES, native
 from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import (
     Array,
@@ -104,3 +105,25 @@ def apart(result: Array, *inputs: Array) -> Array:
     if any(overlaps(result, array) for array in inputs):
         return new_array(result.shape, dtype_of(result), result)
     return result
+
+
+def _must_be_apart_on_host(arrays: list[Array | None], place: int, same: int) -> bool:
+    result = arrays[place]
+    assert result is not None  # only a given result is asked for
+    for number, array in enumerate(arrays):
+        if number == place or array is None or not overlaps(result, array):
+            continue
+        may_be_same = same >> number & 1 and array.shape == result.shape
+        if not (may_be_same and is_same_place(result, array)):
+            return True
+    return False
+
+
+must_be_apart: Callable[[list[Array | None], int, int], bool] = partial(
+    native.must_be_apart, _must_be_apart_on_host
+)
+"""Return whether a given result, the operand in that place, may not be written where it lies.
+
+That is where it overlaps another operand, of which an element could be written before it is read.
+An operand whose bit is set in the last argument may be the result itself, element by element.
+"""

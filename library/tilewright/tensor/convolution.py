@@ -10,6 +10,7 @@ from tilewright.errors import ArgumentError
 from tilewright.kernels.convolution import convolution as kernel
 from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import GRID_HEIGHT, Array, fits_fast
+from tilewright.tensor.axes import must_be_apart
 from tilewright.tensor.configurations import convolution_configuration
 from tilewright.tensor.geometry import (
     Arrays,
@@ -21,6 +22,7 @@ from tilewright.tensor.geometry import (
     result_geometry,
 )
 from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
+from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import check_choice, count_tiles, launch_options, precision_of
 from tilewright.tensor.strides import broadcast_strides
 
@@ -67,6 +69,14 @@ def convolution(
     array = arrays[_OUT]
     if array is None:
         array = arrays[_OUT] = _new_result(result, arrays)
+    elif must_be_apart(arrays, _OUT, 0):
+        apart = convolution(
+            x, w,
+            bias=bias, stride=stride, padding=padding, dilation=dilation, groups=groups,
+            input_precision=input_precision,
+        )  # fmt: skip
+        copy_elements(apart, array)
+        return array
     if launch is not None:
         launch.run(arrays, ())
     return array

@@ -5,6 +5,8 @@ NumPy arrays run in the interpreter, device arrays on the GPU; the kernel is the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import chain
 
 from tilewright.errors import ArgumentError
@@ -32,12 +34,12 @@ from tilewright.tensor.geometry import (
 )
 from tilewright.tensor.launches import (
     Piece,
-    Plan,
     PlannedLaunch,
     pieces,
     planned,
     tile_options,
 )
+from tilewright.tensor.plans import Plan
 from tilewright.tensor.strides import broadcast_shape, broadcast_strides
 
 
@@ -89,7 +91,8 @@ def _plan_gelu_backward(x: Geometry, dy: Geometry, out: Geometry | None) -> Plan
         msg = f"dy has shape {dy.shape}, x has {x.shape}; they must be equal"
         raise ArgumentError(msg)
     result = result_geometry(out, x.shape, x.dtype, x)
-    return _plan(gradients.gelu_backward, (x, dy, result), is_always_wide=True)
+    apart = partial(_plan_gelu_backward, x, dy, None)
+    return _plan(gradients.gelu_backward, (x, dy, result), apart, is_always_wide=True)
 
 
 @planned
@@ -98,7 +101,7 @@ def _plan_binary(kernel: Kernel, x: Geometry, y: Geometry, out: Geometry | None)
     check_one_dtype({"x": x, "y": y})
     check_has_arithmetic(x)
     result = result_geometry(out, broadcast_shape(x.shape, y.shape), x.dtype, x)
-    return _plan(kernel, (x, y, result))
+    return _plan(kernel, (x, y, result), partial(_plan_binary, kernel, x, y, None))
 
 
 @planned
@@ -108,12 +111,13 @@ def _plan_unary(kernel: Kernel, x: Geometry, out: Geometry | None) -> Plan:
     result = result_geometry(out, x.shape, x.dtype, x)
     is_narrow_gelu = kernel is kernels.gelu and x.dtype.bits == 16
     wide = GELU_WIDE_16 if is_narrow_gelu else ELEMENTWISE_WIDE
-    return _plan(kernel, (x, result), wide=wide)
+    return _plan(kernel, (x, result), partial(_plan_unary, kernel, x, None), wide=wide)
 
 
 def _plan(
     kernel: Kernel,
     geometries: tuple[Geometry, ...],
+    apart: Callable[[], Plan],
     *,
     wide: Configuration = ELEMENTWISE_WIDE,
     is_always_wide: bool = False,
@@ -127,7 +131,8 @@ def _plan(
         _launch(kernel, piece, wide=wide, is_always_wide=is_always_wide)
         for piece in pieces(result.shape, strides, rank=4)
     )
-    return Plan(launches, result, len(geometries) - 1)
+    place = len(geometries) - 1
+    return Plan(launches, result, place, apart, in_place=(1 << place) - 1)
 
 
 def _launch(

@@ -17,7 +17,7 @@ from tilewright.runtime.launch import prepare
 from tilewright.runtime.memory import DeviceArray
 from tilewright.tensor.arrays import GRID_HEIGHT, Array
 from tilewright.tensor.configurations import Configuration
-from tilewright.tensor.geometry import Arrays, Geometry, result_of
+from tilewright.tensor.geometry import Arrays, Geometry
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 
 _P = ParamSpec("_P")
@@ -170,22 +170,6 @@ class PlannedLaunch:
 
     def _run_inside(self, arrays: Arrays, scalars: tuple[Any, ...]) -> None:
         self.start([pointer.into(arrays) for pointer in self.pointers], scalars)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The launches of an operation, and the geometry of its result, the operand `place`."""
-
-    launches: tuple[PlannedLaunch, ...]
-    result: Geometry
-    place: int
-
-    def run(self, arrays: Arrays, scalars: tuple[Any, ...] = ()) -> Array:
-        """Launch over the operands of a call, with its scalars; return the result."""
-        result = result_of(arrays, self.place, self.result)
-        for launch in self.launches:
-            launch.run(arrays, scalars)
-        return result
 
 
 def is_aligned(walked: Sequence[Geometry], piece: Piece) -> bool:

@@ -25,6 +25,7 @@ from tilewright.errors import ArgumentError
 from tilewright.kernels import matmul as kernels
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import Array, as_number
+from tilewright.tensor.axes import must_be_apart
 from tilewright.tensor.block_launches import PlannedStep
 from tilewright.tensor.geometry import (
     Geometry,
@@ -48,6 +49,7 @@ from tilewright.tensor.matmul_launches import (
     Steps,
     plan_steps,
 )
+from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import check_choice, precision_of
 from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
 from tilewright.tensor.workspaces import Workspace, obtain
@@ -99,7 +101,8 @@ def matmul(
     takes an epilogue.
     `activation` is "relu", "gelu" (with the error function), "silu" or "sigmoid"; `input_precision`
     is what becomes of f32 operands, "ieee", "tf32" or "tf32x3", see `tl.dot`. `residual` may be
-    `out`; else `out` must not overlap what is read. See `reference.matmul`.
+    `out`; where `out` overlaps what is read otherwise, the product is computed apart and copied.
+    See `reference.matmul`.
 
     On a GPU that copies blocks by itself, factors of a large product whose rows do not begin at
     multiples of 16 bytes, or lie along no axis that the hardware reads, are copied first, which
@@ -116,6 +119,14 @@ def matmul(
     arrays, geometries = operands(a=a, b=b, out=out, bias=bias, gate=gate, residual=residual)
     plan = _plan(geometries, activation, input_precision, out_dtype, scale != 1.0)
     result = result_of(arrays, C, plan.result)
+    if out is not None and must_be_apart(arrays, C, 1 << RESIDUAL):
+        apart = matmul(
+            a, b,
+            alpha=alpha, bias=bias, activation=activation, gate=gate, residual=residual,
+            input_precision=input_precision, out_dtype=out_dtype,
+        )  # fmt: skip
+        copy_elements(apart, result)
+        return result
     if plan.workspaces:
         arrays += obtain(plan.workspaces, arrays, plan.result.device)
     for step in plan.steps:

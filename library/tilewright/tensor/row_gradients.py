@@ -7,6 +7,7 @@ new arrays. What normalises a row is computed again, so that nothing is kept fro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from tilewright.abi.dtypes import float32, float64
 from tilewright.errors import ArgumentError
@@ -14,6 +15,7 @@ from tilewright.kernels import norm_backward as norm_kernels
 from tilewright.kernels import softmax_backward as softmax_kernels
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import Array, as_flag, as_number, fits_fast
+from tilewright.tensor.axes import must_be_apart
 from tilewright.tensor.configurations import (
     NORM_BACKWARD,
     NORM_BACKWARD_WALKED,
@@ -36,7 +38,6 @@ from tilewright.tensor.geometry import (
 )
 from tilewright.tensor.launches import (
     Piece,
-    Plan,
     PlannedLaunch,
     Pointer,
     is_aligned,
@@ -44,6 +45,8 @@ from tilewright.tensor.launches import (
     planned,
     tile_options,
 )
+from tilewright.tensor.movement import copy_elements
+from tilewright.tensor.plans import Plan
 from tilewright.tensor.products import processors
 from tilewright.tensor.rows import check_parameters, check_rows, number_for, share_of
 from tilewright.tensor.strides import IndexSpace
@@ -125,6 +128,10 @@ def _norm(
     arrays, geometries = operands(x=x, weight=weight, dy=dy, out=out)
     plan = _plan_norm(kind, as_flag(has_bias, name="has_bias"), *geometries)
     dx = result_of(arrays, _DX, plan.dx)
+    if out is not None and must_be_apart(arrays, _DX, plan.in_place):
+        apart, dweight, dbias = _norm(kind, x, dy, weight, eps, None, has_bias=has_bias)
+        copy_elements(apart, dx)
+        return dx, dweight, dbias
     made: Arrays = [None if each is None else new_array(each, arrays) for each in plan.made]
     arrays += made
     number = number_for(geometries[_X], as_number(eps, name="eps"))
@@ -155,7 +162,7 @@ def _plan_softmax(y: Geometry, dy: Geometry, out: Geometry | None) -> Plan:
             options = tile_options(tiles, has_rows=False)
         pointers = piece.pointers(0, 1, 2)
         launches.append(PlannedLaunch(kernel, (programs, 1, 1), pointers, integers, options))
-    return Plan(tuple(launches), result, 2)
+    return Plan(tuple(launches), result, 2, partial(_plan_softmax, y, dy, None), in_place=0b11)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +186,15 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _NormPlan:
-    """The launches of the gradients of a norm; the operands that are made, from _SUMS on."""
+    """The launches of the gradients of a norm; the operands that are made, from _SUMS on.
+
+    An operand whose bit of `in_place` is set may be `dx`.
+    """
 
     launches: tuple[PlannedLaunch, ...]
     dx: Geometry
     made: tuple[Geometry | None, ...]
+    in_place: int
 
 
 @planned
@@ -230,7 +241,10 @@ def _plan_norm(
     if has_sums and columns:
         launches.append(_sum_partials(norm, programs, columns))
     sums = result_geometry(None, (count,), wide, x)
-    return _NormPlan(tuple(launches), dx, (sums, dweight, dbias, *statistics))
+    # Sums down the columns read x and dy again, when all of dx is written.
+    reads_again = has_sums and not all(part.is_held for part in parts)
+    in_place = 0 if reads_again else 1 << _X | 1 << _DY
+    return _NormPlan(tuple(launches), dx, (sums, dweight, dbias, *statistics), in_place)
 
 
 def _check_rows_with_gradient(array: Geometry, dy: Geometry, *, name: str) -> None:

@@ -40,7 +40,6 @@ from tilewright.tensor.geometry import (
 )
 from tilewright.tensor.launches import (
     Piece,
-    Plan,
     PlannedLaunch,
     Pointer,
     is_aligned,
@@ -48,6 +47,7 @@ from tilewright.tensor.launches import (
     planned,
     tile_options,
 )
+from tilewright.tensor.plans import Plan
 from tilewright.tensor.products import processors
 from tilewright.tensor.strides import IndexSpace
 
@@ -172,13 +172,14 @@ def _plan_softmax(x: Geometry, out: Geometry | None) -> Plan:
         long_rows=_softmax_of_long_rows,
         table=TILES,
     )
-    return Plan(tuple(launches), result, 1)
+    return Plan(tuple(launches), result, 1, partial(_plan_softmax, x, None), in_place=1)
 
 
 @planned
 def plan_sum(x: Geometry, out: Geometry | None) -> Plan:
     """Plan the sum of each row."""
-    return _plan_reduction(reduce.sum_rows, reduce.sum_rows_looped, x, out)
+    apart = partial(plan_sum, x, None)
+    return _plan_reduction(reduce.sum_rows, reduce.sum_rows_looped, x, out, apart)
 
 
 @planned
@@ -188,16 +189,23 @@ def plan_max(x: Geometry, out: Geometry | None) -> Plan:
     if x.shape and x.shape[-1] == 0:
         msg = f"maximum over an empty axis: x has shape {x.shape}"
         raise ArgumentError(msg)
-    return _plan_reduction(reduce.max_rows, reduce.max_rows_looped, x, out)
+    apart = partial(plan_max, x, None)
+    return _plan_reduction(reduce.max_rows, reduce.max_rows_looped, x, out, apart)
 
 
-def _plan_reduction(kernel: Kernel, looped: Kernel, x: Geometry, out: Geometry | None) -> Plan:
+def _plan_reduction(
+    kernel: Kernel,
+    looped: Kernel,
+    x: Geometry,
+    out: Geometry | None,
+    apart: Callable[[], Plan],
+) -> Plan:
     check_rows(x)
     check_computed_in_f32(x)
     result = result_geometry(out, x.shape[:-1], x.dtype, x)
     # Seen from the index space of the input, the result is repeated along the last axis.
     launches = _launches(kernel, looped, x, (*result.strides, 0), walked=2)
-    return Plan(tuple(launches), result, 1)
+    return Plan(tuple(launches), result, 1, apart)
 
 
 @planned
@@ -235,7 +243,8 @@ def _plan_norm(
         long_rows=partial(_norm_of_long_rows, given, tuple(between), after),
         table=TILES,
     )
-    return Plan(tuple(launches), result, _OUT)
+    apart = partial(_plan_norm, kind, x, weight, bias, None)
+    return Plan(tuple(launches), result, _OUT, apart, in_place=1 << _X)
 
 
 def _softmax_of_long_rows(piece: Piece) -> PlannedLaunch | None:
