@@ -2,7 +2,8 @@
 //
 // Built once by Python from a LaunchAbi; a launch then runs over plain C arrays. Expressions of the ABI
 // (workspace sizes, tensor map extents, the launch predicate) arrive as postfix code of a small stack
-// machine; runtime/expression.py compiles them.
+// machine; runtime/expression.py compiles them. What a launch with tensor maps evaluated is kept for the next one: most
+// launches have the arguments of the one before.
 #include "launcher.h"
 
 enum {
@@ -11,7 +12,7 @@ enum {
 };
 
 enum { PARAMETER_POINTER, PARAMETER_SCALAR, PARAMETER_GRID, PARAMETER_TENSOR_MAP, PARAMETER_WORKSPACE };
-enum { STACK_DEPTH = 32, MAX_WORKSPACES = 8 };
+enum { STACK_DEPTH = 32, MAX_WORKSPACES = 8, MAX_REMEMBERED = 16 };
 
 typedef struct {
     int length;
@@ -22,6 +23,7 @@ typedef struct {
     uint32_t rank, code, swizzle_bytes, rounds_to_tf32;
     uint32_t box[5];
     Expression sizes[5], strides[5];  // outermost first, strides in elements
+    unsigned char latest[sizeof(CUtensorMap)];  // what the last launch gave the kernel
 } TensorMapPlan;
 
 typedef struct {
@@ -31,6 +33,15 @@ typedef struct {
     TensorMapPlan *tensor_map;
 } Parameter;
 
+// The arguments and the grid of the last launch whose predicate held and whose tensor maps were made.
+typedef struct {
+    int count;      // of the arguments that the predicate or a tensor map reads; 0 where nothing is kept
+    int is_filled;  // whether there was such a launch
+    unsigned char arguments[MAX_REMEMBERED];
+    int64_t values[MAX_REMEMBERED];
+    uint64_t grid[3];
+} Latest;
+
 struct Plan {
     PyObject_HEAD
     CUfunction function;
@@ -38,9 +49,10 @@ struct Plan {
     unsigned int threads, shared_bytes;
     unsigned int cluster[3];
     uint64_t persistent_programs;  // 0 for a user grid
-    int parameter_count, packed_bytes, workspace_count, has_predicate;
+    int parameter_count, packed_bytes, workspace_count, has_predicate, has_tensor_maps;
     Parameter *parameters;
     Expression predicate;
+    Latest latest;
     int written_count;
     unsigned char written[MAX_PARAMETERS];  // arguments
     PyObject *name, *predicate_text;
@@ -219,6 +231,51 @@ static int parse_parameter(PyObject *tuple, Parameter *parameter)
     return parse_expression(extra, &parameter->expression);
 }
 
+static void read_by(Plan *plan, int argument)
+{
+    Latest *latest = &plan->latest;
+    for (int i = 0; i < latest->count; i++) {
+        if (latest->arguments[i] == argument) {
+            return;
+        }
+    }
+    if (latest->count >= 0 && latest->count < MAX_REMEMBERED) {
+        latest->arguments[latest->count++] = (unsigned char)argument;
+    } else {
+        latest->count = -1;  // too many to be compared at every launch
+    }
+}
+
+static void read_by_expression(Plan *plan, const Expression *expression)
+{
+    for (int i = 0; i < expression->length; i++) {
+        if (expression->code[2 * i] == OP_ARGUMENT) {
+            read_by(plan, (int)expression->code[2 * i + 1]);
+        }
+    }
+}
+
+// Find what the tensor maps of a plan follow from; one without has nothing worth remembering.
+static void find_remembered(Plan *plan)
+{
+    for (int i = 0; i < plan->parameter_count; i++) {
+        const TensorMapPlan *map = plan->parameters[i].tensor_map;
+        if (map == NULL) {
+            continue;
+        }
+        plan->has_tensor_maps = 1;
+        read_by(plan, plan->parameters[i].index);
+        for (uint32_t d = 0; d < map->rank; d++) {
+            read_by_expression(plan, &map->sizes[d]);
+            read_by_expression(plan, &map->strides[d]);
+        }
+    }
+    read_by_expression(plan, &plan->predicate);
+    if (!plan->has_tensor_maps || plan->latest.count < 0) {
+        plan->latest.count = 0;
+    }
+}
+
 static PyObject *plan_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"name", "function", "device", "threads", "shared_bytes", "cluster",
@@ -287,6 +344,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *arguments, PyObject *key
         return NULL;
     }
     self->has_predicate = self->predicate.length > 0;
+    find_remembered(self);
     return (PyObject *)self;
 }
 
@@ -344,10 +402,38 @@ int tw_plan_device(const Plan *plan)
     return plan->device;
 }
 
-static int pack_tensor_map(const Plan *plan, const Parameter *parameter, const Call *call, const uint64_t grid[3],
-                           unsigned char *packed)
+// Whether the predicate holds and the tensor maps are those of the last launch. Pointers and integers are compared as
+// numbers, which are what both are made from; anything else is evaluated, and refused there.
+static int is_latest(const Plan *plan, const Call *call, const uint64_t grid[3])
 {
-    const TensorMapPlan *map = parameter->tensor_map;
+    const Latest *latest = &plan->latest;
+    if (!latest->is_filled) {
+        return 0;
+    }
+    uint64_t differences = 0;
+    for (int i = 0; i < latest->count; i++) {
+        const Slot *slot = &call->slots[latest->arguments[i]];
+        differences |= (uint64_t)(slot->integer ^ latest->values[i]) | !slot->is_exact;
+    }
+    return (differences | (grid[0] ^ latest->grid[0]) | (grid[1] ^ latest->grid[1]) | (grid[2] ^ latest->grid[2])) == 0;
+}
+
+static void remember(Plan *plan, const Call *call, const uint64_t grid[3])
+{
+    Latest *latest = &plan->latest;
+    int is_whole = latest->count > 0;
+    for (int i = 0; i < latest->count; i++) {
+        int argument = latest->arguments[i];
+        is_whole = is_whole && argument < call->count && call->slots[argument].is_exact;
+        latest->values[i] = is_whole ? call->slots[argument].integer : 0;
+    }
+    memcpy(latest->grid, grid, sizeof latest->grid);
+    latest->is_filled = is_whole;
+}
+
+static int make_tensor_map(const Plan *plan, const Parameter *parameter, const Call *call, const uint64_t grid[3])
+{
+    TensorMapPlan *map = parameter->tensor_map;
     TensorMapKey key;
     memset(&key, 0, sizeof key);
     key.address = call->slots[parameter->index].bits;
@@ -384,7 +470,20 @@ static int pack_tensor_map(const Plan *plan, const Parameter *parameter, const C
     if (tw_tensor_map(&key, &encoded) < 0) {
         return -1;
     }
-    memcpy(packed, &encoded, sizeof encoded);
+    memcpy(map->latest, &encoded, sizeof encoded);
+    return 0;
+}
+
+static int make_tensor_maps(Plan *plan, const Call *call, const uint64_t grid[3])
+{
+    plan->latest.is_filled = 0;
+    for (int i = 0; i < plan->parameter_count; i++) {
+        const Parameter *parameter = &plan->parameters[i];
+        if (parameter->kind == PARAMETER_TENSOR_MAP && make_tensor_map(plan, parameter, call, grid) < 0) {
+            return -1;
+        }
+    }
+    remember(plan, call, grid);
     return 0;
 }
 
@@ -412,7 +511,7 @@ static int pack_workspace(const Plan *plan, const Parameter *parameter, const Ca
         int status = capturing ? tw_check(cu.MemAllocAsync == NULL ? 801 : cu.MemAllocAsync(&address, (size_t)size,
                                                                                               call->stream),
                                           "cuMemAllocAsync")
-                               : tw_pool_allocate(device, plan->device, (size_t)size, call->stream, &address,
+                               : tw_pool_allocate(device, plan->device, (size_t)size, call->stream, 0, &address,
                                                   &capacity);
         if (status < 0) {
             return -1;
@@ -438,9 +537,21 @@ static inline void store(unsigned char *place, uint64_t bits, int size)
     }
 }
 
-static int pack(const Plan *plan, const Call *call, const uint64_t grid[3], DeviceState *device, int capturing,
+static int pack(Plan *plan, const Call *call, const uint64_t grid[3], DeviceState *device, int capturing,
                 Workspaces *workspaces, unsigned char *packed)
 {
+    if (plan->has_tensor_maps) {
+        if (!is_latest(plan, call, grid) && make_tensor_maps(plan, call, grid) < 0) {
+            return -1;
+        }
+        // Before workspaces are allocated, which may wait: other threads launch meanwhile.
+        for (int i = 0; i < plan->parameter_count; i++) {
+            const Parameter *parameter = &plan->parameters[i];
+            if (parameter->kind == PARAMETER_TENSOR_MAP) {
+                memcpy(packed + parameter->offset, parameter->tensor_map->latest, sizeof(CUtensorMap));
+            }
+        }
+    }
     for (int i = 0; i < plan->parameter_count; i++) {
         const Parameter *parameter = &plan->parameters[i];
         unsigned char *place = packed + parameter->offset;
@@ -453,9 +564,6 @@ static int pack(const Plan *plan, const Call *call, const uint64_t grid[3], Devi
             store(place, grid[parameter->index], parameter->size);
             break;
         case PARAMETER_TENSOR_MAP:
-            if (pack_tensor_map(plan, parameter, call, grid, place) < 0) {
-                return -1;
-            }
             break;
         default:
             if (pack_workspace(plan, parameter, call, grid, device, capturing, workspaces, place) < 0) {
@@ -494,7 +602,7 @@ static int physical_grid(const Plan *plan, const uint64_t grid[3], CUlaunchConfi
 static Plan *suited(Plan *plan, const Call *call, const uint64_t grid[3])
 {
     int64_t holds = 1;
-    if (plan->has_predicate && evaluate(&plan->predicate, call, grid, &holds) < 0) {
+    if (plan->has_predicate && !is_latest(plan, call, grid) && evaluate(&plan->predicate, call, grid, &holds) < 0) {
         return NULL;
     }
     if (holds) {
@@ -631,7 +739,7 @@ static int launch_in_context(Plan *plan, Call *call, const uint64_t grid[3], Dev
         if (capturing) {
             (void)cu.MemFreeAsync(workspaces.address[i], call->stream);
         } else {
-            tw_pool_release(plan->device, workspaces.address[i], workspaces.capacity[i], call->stream);
+            tw_pool_release(plan->device, workspaces.address[i], workspaces.capacity[i], call->stream, 0);
         }
     }
     return status;
