@@ -14,7 +14,8 @@ static void storage_free_memory(Storage *storage)
     if (!storage->freed) {
         storage->freed = 1;
         if (storage->address != 0 && !storage->is_borrowed) {
-            tw_pool_release(storage->device, storage->address, storage->capacity, storage->stream);
+            tw_pool_release(storage->device, storage->address, storage->capacity, storage->stream,
+                            storage->capture);
         }
     }
 }
@@ -55,8 +56,9 @@ static Buffer *allocate(PyTypeObject *type, size_t size, int code, int index, Py
         PyErr_NoMemory();
         return NULL;
     }
-    *storage = (Storage){.references = 1, .device = index, .stream = stream};
-    if (size > 0 && tw_pool_allocate(device, index, size, stream, &storage->address, &storage->capacity) < 0) {
+    *storage = (Storage){.references = 1, .device = index, .stream = stream, .capture = tw_foreign_capture(stream)};
+    if (size > 0 && tw_pool_allocate(device, index, size, stream, storage->capture, &storage->address,
+                                     &storage->capacity) < 0) {
         PyMem_Free(storage);
         return NULL;
     }

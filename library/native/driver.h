@@ -94,6 +94,8 @@ enum {
     FUNCTION(StreamSynchronize, "cuStreamSynchronize", 1, (CUstream)) \
     FUNCTION(StreamWaitEvent, "cuStreamWaitEvent", 1, (CUstream, CUevent, unsigned int)) \
     FUNCTION(StreamIsCapturing, "cuStreamIsCapturing", 1, (CUstream, int *)) \
+    FUNCTION(StreamGetCaptureInfo, "cuStreamGetCaptureInfo_v2", 0, \
+             (CUstream, int *, uint64_t *, CUgraph *, const void **, size_t *)) \
     FUNCTION(StreamBeginCapture, "cuStreamBeginCapture_v2", 1, (CUstream, int)) \
     FUNCTION(StreamEndCapture, "cuStreamEndCapture", 1, (CUstream, CUgraph *)) \
     FUNCTION(ThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", 1, (int *)) \

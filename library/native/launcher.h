@@ -64,12 +64,15 @@ PyObject *tw_stream_order(PyObject *module, PyObject *arguments);
 PyObject *tw_stream_handle(PyObject *module, PyObject *object);
 PyObject *tw_stream_synchronize(PyObject *module, PyObject *arguments);
 
+#define UNKNOWN_CAPTURE UINT64_MAX
+
 // ---- graph.c: `recording` is what this thread does, `capturing` what any program does with a stream
 int tw_graph_ready(PyObject *module);
 extern int tw_recordings;                                                 // how many threads record
 int tw_recorded_stream(int device, CUstream *stream, PyObject **owner);  // whether this thread records on the device
 int tw_is_recorded(CUstream stream);
 int tw_record(PyObject *value, int is_written);  // while recording: the graph keeps an argument
+uint64_t tw_foreign_capture(CUstream stream);                             // its number; 0 for none and for this thread's own
 int tw_refuse_in_capture(CUstream stream, const char *what);  // -1 with LaunchError in a capture of it or by this thread
 CUresult tw_allocate_beside(DeviceState *device, CUdeviceptr *address, size_t size, CUstream stream);
 CUresult tw_free_beside(const DeviceState *device, CUdeviceptr address, CUstream stream);
@@ -87,6 +90,7 @@ typedef struct {
     uint64_t version;
     CUdeviceptr address;
     size_t capacity;
+    uint64_t capture;  // in which the memory was handed out, or 0
     int device;
     int freed, is_borrowed, is_read_only;
     int has_source;
@@ -125,9 +129,9 @@ PyObject *tw_set_geometry_type(PyObject *module, PyObject *type);
 PyObject *tw_allocate(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *tw_launch_stream(PyObject *module, PyObject *arguments);
 int tw_buffer_ready(PyObject *module);
-int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream stream, CUdeviceptr *address,
-                     size_t *capacity);
-void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream stream);
+int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream stream, uint64_t capture,
+                     CUdeviceptr *address, size_t *capacity);
+void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream stream, uint64_t capture);
 int tw_pool_adopt(int index, CUstream stream);  // -1 with MemoryError; a stream is about to be destroyed
 PyObject *tw_pool_statistics(PyObject *module, PyObject *arguments);
 PyObject *tw_pool_trim(PyObject *module, PyObject *arguments);

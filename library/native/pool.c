@@ -3,6 +3,10 @@
 // A freed block goes to the list of its (device, stream, size class) and is handed out again to the same
 // stream without any driver call: work on one stream is ordered, so the new owner's work comes after the
 // old owner's. Blocks above the device's cache limit go back to the driver with cuMemFreeAsync.
+//
+// A graph that another program captures may run at any time after, and does not say when it is gone. What is handed out
+// in its capture is handed out again within that alone, where one piece of work comes after the other, and counts as
+// live from then on.
 #include "launcher.h"
 
 enum { BIN_COUNT = 512, SMALLEST = 512 };
@@ -16,6 +20,7 @@ typedef struct Bin {
     struct Bin *next;
     int device;
     CUstream stream;
+    uint64_t capture;
     size_t capacity;
     Block *blocks;
 } Bin;
@@ -42,12 +47,13 @@ static size_t size_class(size_t size)
     return (size + step - 1) / step * step;
 }
 
-static Bin *find_bin(int device, CUstream stream, size_t capacity, int create)
+static Bin *find_bin(int device, CUstream stream, uint64_t capture, size_t capacity, int create)
 {
     size_t hash = ((size_t)stream >> 4) * 31 + capacity / SMALLEST * 17 + (size_t)device;
     Bin **slot = &bins[hash % BIN_COUNT];
     for (Bin *bin = *slot; bin != NULL; bin = bin->next) {
-        if (bin->device == device && bin->stream == stream && bin->capacity == capacity) {
+        if (bin->device == device && bin->stream == stream && bin->capture == capture &&
+            bin->capacity == capacity) {
             return bin;
         }
     }
@@ -56,7 +62,7 @@ static Bin *find_bin(int device, CUstream stream, size_t capacity, int create)
     }
     Bin *bin = PyMem_Calloc(1, sizeof *bin);
     if (bin != NULL) {
-        *bin = (Bin){.next = *slot, .device = device, .stream = stream, .capacity = capacity};
+        *bin = (Bin){.next = *slot, .device = device, .stream = stream, .capture = capture, .capacity = capacity};
         *slot = bin;
     }
     return bin;
@@ -85,7 +91,7 @@ static size_t trim(const DeviceState *device, int index, size_t keep_bytes)
     for (int i = 0; i < BIN_COUNT; i++) {
         for (Bin *bin = bins[i]; bin != NULL; bin = bin->next) {
             // A block of a stream that is being captured would be freed by a node of the graph.
-            if (bin->device != index || bin->blocks == NULL || tw_is_capturing(bin->stream)) {
+            if (bin->device != index || bin->blocks == NULL || bin->capture != 0 || tw_is_capturing(bin->stream)) {
                 continue;
             }
             while (bin->blocks != NULL && statistics[index].cached_bytes > keep_bytes) {
@@ -161,26 +167,41 @@ static int allocate_anew(DeviceState *device, int index, size_t size, size_t cap
     return status;
 }
 
-int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream stream, CUdeviceptr *address,
-                     size_t *capacity)
+// The first block of a list, taken from it; 0 where there is none.
+static CUdeviceptr take(Bin *bin)
+{
+    Block *block = bin == NULL ? NULL : bin->blocks;
+    if (block == NULL) {
+        return 0;
+    }
+    CUdeviceptr address = block->address;
+    bin->blocks = block->next;
+    PyMem_Free(block);
+    return address;
+}
+
+int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream stream, uint64_t capture,
+                     CUdeviceptr *address, size_t *capacity)
 {
     Statistics *s = &statistics[index];
     *capacity = size_class(size);
-    Bin *bin = find_bin(index, stream, *capacity, 0);
-    if ((bin == NULL || bin->blocks == NULL) && tw_is_recorded(stream)) {
-        bin = find_bin(index, NULL, *capacity, 0);  // the graph comes after the legacy stream: see graph_end
+    if (capture != 0 && capture != UNKNOWN_CAPTURE) {
+        *address = take(find_bin(index, stream, capture, *capacity, 0));
+        if (*address != 0) {
+            s->allocations++;
+            s->reuses++;
+            return 0;
+        }
     }
-    if (bin != NULL && bin->blocks != NULL) {
-        Block *block = bin->blocks;
-        bin->blocks = block->next;
-        *address = block->address;
-        PyMem_Free(block);
+    *address = take(find_bin(index, stream, 0, *capacity, 0));
+    if (*address == 0 && tw_is_recorded(stream)) {
+        *address = take(find_bin(index, NULL, 0, *capacity, 0));  // the graph comes after the legacy stream: see graph_end
+    }
+    if (*address != 0) {
         s->cached_bytes -= *capacity;
         s->reuses++;
-    } else {
-        if (allocate_anew(device, index, size, *capacity, stream, address) < 0) {
-            return -1;
-        }
+    } else if (allocate_anew(device, index, size, *capacity, stream, address) < 0) {
+        return -1;
     }
     s->allocations++;
     s->live_bytes += *capacity;
@@ -190,11 +211,28 @@ int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream strea
     return 0;
 }
 
+// Whether there was memory to put a block on its list.
+static int put(int index, CUdeviceptr address, size_t capacity, CUstream stream, uint64_t capture)
+{
+    Bin *bin = find_bin(index, stream, capture, capacity, 1);
+    Block *block = bin == NULL ? NULL : PyMem_Malloc(sizeof *block);
+    if (block == NULL) {
+        return 0;
+    }
+    *block = (Block){.next = bin->blocks, .address = address};
+    bin->blocks = block;
+    return 1;
+}
+
 // Called from deallocators: it keeps the error indicator and gives up silently where nothing can be done,
 // that is in a forked child and after the driver's own shutdown.
-void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream stream)
+void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream stream, uint64_t capture)
 {
     if (!tw_driver_is_usable()) {
+        return;
+    }
+    if (capture != 0) {
+        (void)put(index, address, capacity, stream, capture);  // without memory for that it is not handed out again
         return;
     }
     Statistics *s = &statistics[index];
@@ -205,11 +243,7 @@ void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream s
         return;
     }
     if (s->cached_bytes + capacity <= device->cache_limit || tw_is_capturing(stream)) {
-        Bin *bin = find_bin(index, stream, capacity, 1);
-        Block *block = bin == NULL ? NULL : PyMem_Malloc(sizeof *block);
-        if (block != NULL) {
-            *block = (Block){.next = bin->blocks, .address = address};
-            bin->blocks = block;
+        if (put(index, address, capacity, stream, 0)) {
             s->cached_bytes += capacity;
             return;
         }
@@ -274,13 +308,13 @@ int tw_pool_adopt(int index, CUstream stream)
         Bin **link = &bins[i];
         while (*link != NULL) {
             Bin *bin = *link;
-            if (bin->device != index || bin->stream != stream) {
+            if (bin->device != index || bin->stream != stream || bin->capture != 0) {
                 link = &bin->next;
                 continue;
             }
             // Taken out before the legacy bin is looked up, which may lie in the same chain.
             *link = bin->next;
-            Bin *legacy = bin->blocks == NULL ? NULL : find_bin(index, NULL, bin->capacity, 1);
+            Bin *legacy = bin->blocks == NULL ? NULL : find_bin(index, NULL, 0, bin->capacity, 1);
             if (bin->blocks != NULL && legacy == NULL) {
                 bin->next = *link;
                 *link = bin;

@@ -35,7 +35,7 @@ typedef struct { int device; } Context;
 typedef struct { char target[64]; } Library;
 typedef struct { char name[256]; int shared; } Function;
 typedef struct { unsigned long long stamp; struct Capture *capture; } Event;
-typedef struct Capture { void *stream; const int *thread; size_t nodes; int is_invalid; } Capture;
+typedef struct Capture { void *stream; const int *thread; size_t nodes; int is_invalid; unsigned long long id; } Capture;
 typedef struct { size_t nodes; } Graph;
 
 static Capability capabilities[MAX_DEVICES];
@@ -385,6 +385,17 @@ EXPORT CUresult cuStreamIsCapturing(void *stream, int *status)
     return SUCCESS;
 }
 
+EXPORT CUresult cuStreamGetCaptureInfo_v2(void *stream, int *status, unsigned long long *id, void **graph,
+                                          const void **dependencies, size_t *count)
+{
+    const Capture *capture = capture_of(stream);
+    (void)graph;
+    (void)dependencies;
+    (void)count;
+    *id = capture == NULL ? (uintptr_t)stream : capture->id;
+    return cuStreamIsCapturing(stream, status);
+}
+
 EXPORT CUresult cuStreamBeginCapture_v2(void *stream, int mode)
 {
     Capture *free_one = NULL;
@@ -396,7 +407,8 @@ EXPORT CUresult cuStreamBeginCapture_v2(void *stream, int mode)
     if (stream == NULL || capture_of(stream) != NULL || free_one == NULL) {
         return CAPTURE_UNSUPPORTED;
     }
-    *free_one = (Capture){.stream = stream, .thread = &capture_mode};
+    static unsigned long long last_id = 1ull << 40;
+    *free_one = (Capture){.stream = stream, .thread = &capture_mode, .id = ++last_id};
     capture_count++;
     LOG("begin capture stream=%llu mode=%d\n", (unsigned long long)(uintptr_t)stream, mode);
     return SUCCESS;

@@ -2,7 +2,8 @@
 
 What is unwritten before a launch is allocated anew, in the order of the call's stream. Counters are
 zeros, and a kernel leaves them so; one array of them serves all launches of a stream, which come
-one after the other. A captured graph may run beside its stream, so it has counters of its own.
+one after the other. A captured graph may run beside its stream, so it has counters of its own. Both
+are memory that the program never sees: the pool keeps it for a graph that another program captures.
 """
 
 from __future__ import annotations

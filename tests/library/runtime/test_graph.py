@@ -360,3 +360,72 @@ add[1](*tensors, 64, BLOCK=64)
     assert "would break the graph capture" in done.output
     assert [line.split()[5] for line in done.lines("launch")] == ["stream=96", "stream=97"]
     assert not done.lines("record", "wait")
+
+
+_FOREIGN = """
+import ctypes
+from helpers.exchange import Exporter, offer
+from tilewright.runtime.launcher import CODES
+from tilewright.tensor.workspaces import Workspace, counters, obtain
+driver = ctypes.CDLL("libcuda.so.1")
+own = stream.Stream()
+handle = ctypes.c_void_p(own.handle)
+
+def capture_begins():
+    assert driver.cuStreamBeginCapture_v2(handle, 1) == 0
+
+def capture_ends():
+    graph = ctypes.c_void_p()
+    assert driver.cuStreamEndCapture(handle, ctypes.byref(graph)) == 0
+
+# Of a library that works on the captured stream, as torch does.
+class Tensor(Exporter): pass
+offer(Tensor, stream=own.handle)
+x = memory.as_device_array(Tensor(memory.empty(64, dtypes.float32)))
+wanted = (Workspace((1000,), CODES[dtypes.float32]), counters(5))
+
+def addresses():
+    return [workspace.address for workspace in obtain(wanted, [x], 0)]
+"""
+
+
+def test_what_an_operation_needs_in_another_programs_capture_stays_that_graphs(run: Run) -> None:
+    run(
+        _FOREIGN
+        + """
+before = addresses()                    # gives back what is no counter
+capture_begins()
+first = addresses()
+assert addresses() == first             # in one capture work comes in order
+capture_ends()
+after = [memory.empty(n, dtypes.float32, stream=s).address
+         for n in (1000, 5) for s in (own, None) for _ in range(3)]
+assert not set(first) & set(after)
+capture_begins()
+assert not set(addresses()) & set(first)
+capture_ends()
+memory.trim_memory()
+live = memory.memory_statistics().live_bytes
+own.close()                             # its list goes to the legacy stream's
+later = [memory.empty(n, dtypes.float32) for n in (1000, 5) for _ in range(9)]
+assert not set(first) & {array.address for array in later}
+assert memory.memory_statistics().live_bytes > live >= 2 * 4096
+"""
+    )
+
+
+def test_a_result_of_another_programs_capture_is_not_handed_out_again(run: Run) -> None:
+    done = run(
+        _FOREIGN
+        + """
+capture_begins()
+result = memory.empty(4096, dtypes.float32, stream=own)
+taken = result.address
+del result
+capture_ends()
+memory.trim_memory()
+print(memory.empty(4096, dtypes.float32, stream=own).address != taken)
+"""
+    )
+    assert done.output.strip() == "True"
+    assert not done.lines("cuMemFree")
