@@ -116,7 +116,7 @@ def _check_schema(data: dict[str, Any]) -> None:
         operation, _, _, direction, mode = row["case"].split("/")
         assert operation
         assert direction in ("fwd", "bwd", "fwdbwd", "-")
-        assert mode in ("eager", "graph", "-")
+        assert mode in ("eager", "graph", "cold", "warm", "-")
         assert row["better"] in ("lower", "higher")
         low, high = row["spread"]
         assert 0 < low <= row["ours"] <= high < math.inf

@@ -217,7 +217,7 @@ def test_a_file_that_changed_after_import_is_noticed(before: str, after: str) ->
 
 
 def test_the_closure_has_every_kernel_that_is_called_once() -> None:
-    from tilewright.kernels import norm, rows
+    from tilewright.kernels import norm, norm_parts, rows
 
     first, *called = norm.layer_norm.closure()
     assert first is norm.layer_norm
@@ -225,9 +225,9 @@ def test_the_closure_has_every_kernel_that_is_called_once() -> None:
     assert {first, *called} == {
         norm.layer_norm,
         norm.layer_norm_tile,
-        norm.parameter,
-        norm.is_fine,
-        norm.without_rest,
+        norm_parts.parameter,
+        norm_parts.is_fine,
+        norm_parts.without_rest,
         rows.is_full,
         rows.row_offsets,
         rows.row_widths,

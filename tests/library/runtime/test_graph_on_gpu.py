@@ -226,6 +226,7 @@ def test_operations_on_torch_tensors_go_to_torchs_current_stream(torch: ModuleTy
         assert torch.equal(result, torch.full_like(out, 200))
     side.synchronize()
     assert torch.equal(out, torch.full_like(out, 200))
+    assert isinstance(total, memory.DeviceArray)
     np.testing.assert_array_equal(total.numpy(), np.full(COUNT, 200, np.float32))
 
 

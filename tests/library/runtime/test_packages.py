@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -128,11 +129,17 @@ def test_a_kernel_is_launched_from_the_bundle_of_its_package(
     # Tilewright's own bundle is another one, and the compiler is forbidden.
     own = _bundle(tmp_path_factory.mktemp("own"))
     path = f"import sys; sys.path.append({str(tmp_path)!r})"
-    settings = {"TILEWRIGHT_JIT": "off", "TILEWRIGHT_BUNDLE_PATH": str(own)}
-    without = run_with_fake_driver(path + _LAUNCH, tmp_path, **settings)
+    launch = partial(
+        run_with_fake_driver,
+        path + _LAUNCH,
+        tmp_path,
+        TILEWRIGHT_JIT="off",
+        TILEWRIGHT_BUNDLE_PATH=str(own),
+    )
+    without = launch()
     assert "the bundle has no entry for this kernel" in without.output
     assert run_program(path + _MAKE, tmp_path).code == 0
-    done = run_with_fake_driver(path + _LAUNCH, tmp_path, **settings)
+    done = launch()
     assert done.output.split() == [str(own), str(package / "_prebuilt")]
     assert len(done.lines("launch double")) == 1
 
@@ -140,13 +147,13 @@ def test_a_kernel_is_launched_from_the_bundle_of_its_package(
     manifest = package / "_prebuilt" / "manifest.json"
     whole = manifest.read_bytes()
     manifest.write_bytes(whole.replace(b'"schema":%d' % SCHEMA, b'"schema":99', 1))
-    other = run_with_fake_driver(path + _LAUNCH, tmp_path, **settings)
+    other = launch()
     assert f"has schema 99, this library reads {SCHEMA}" in other.output
     assert other.lines("launch") == []
     manifest.write_bytes(whole)
 
     # Not the bundled kernel any more: its package's bundle must not serve it.
     (package / "kernels.py").write_text(_KERNELS.replace("* 2", "* 3"))
-    changed = run_with_fake_driver(path + _LAUNCH, tmp_path, **settings)
+    changed = launch()
     assert "the bundle has no entry for this kernel" in changed.output
     assert changed.lines("launch") == []
