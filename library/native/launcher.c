@@ -51,7 +51,7 @@ static int execute(PyObject *module)
 {
     if (tw_import_errors() < 0 || tw_arguments_ready() < 0 || tw_operands_ready() < 0 || tw_buffer_ready(module) < 0 ||
         tw_event_ready(module) < 0 || tw_graph_ready(module) < 0 || tw_plan_ready(module) < 0 ||
-        tw_dispatch_ready(module) < 0) {
+        tw_dispatch_ready(module) < 0 || PyModule_AddStringConstant(module, "INTERFACE", TW_INTERFACE) < 0) {
         return -1;
     }
     return 0;

@@ -9,6 +9,9 @@
 
 #include "driver.h"
 
+// The same word as in tilewright/runtime/launcher.py, which a test derives from what both sides know of each other.
+#define TW_INTERFACE "3fd69e9e78aa7bf6"
+
 enum {
     MAX_PARAMETERS = 128,
     MAX_DEVICES = 64,

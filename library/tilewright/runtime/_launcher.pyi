@@ -7,6 +7,7 @@ from tilewright.runtime.geometry import Geometry
 
 _B = TypeVar("_B", bound=Buffer)
 Stream = object
+INTERFACE: str
 HostBuffer = bytes | bytearray | memoryview | np.ndarray[Any, np.dtype[np.uint8]]
 
 class Buffer:

@@ -21,12 +21,28 @@ from tilewright.language.types import constexpr
 
 try:
     from tilewright.runtime import _launcher as native
-except ImportError as error:
+except (ImportError, AttributeError) as error:  # the second where it asks for what is no more
     _msg = (
         "the launcher extension (tilewright.runtime._launcher) is missing, damaged or not built "
         f"for this Python: install the wheel again, or build it with `pip install -e .` ({error})"
     )
     raise InstallationError(_msg) from error
+
+INTERFACE = "3fd69e9e78aa7bf6"
+"""The digest of what the extension and this package know of each other: functions and numbers.
+
+The extension has it built in (library/native/launcher.h), so that one of other sources is refused
+and does not misread a number.
+"""
+
+_built = getattr(native, "INTERFACE", "none")
+if _built != INTERFACE:
+    _msg = (
+        "the launcher extension (tilewright.runtime._launcher) was built from other sources than "
+        f"this package: its interface is {_built}, {INTERFACE} is needed; install the wheel again, "
+        "or build it again with `pip install -e .`"
+    )
+    raise InstallationError(_msg)
 
 __all__ = ["CODES", "DTYPES", "classify_type", "native", "torch_dtype_code"]
 

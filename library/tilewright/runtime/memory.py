@@ -20,7 +20,6 @@ from tilewright.abi.numpy_types import to_numpy
 from tilewright.abi.signature import INT31_MAX
 from tilewright.errors import ArgumentError
 from tilewright.lazy_dataclass import dataclass
-from tilewright.runtime._launcher import Buffer, Event
 from tilewright.runtime.geometry import Geometry, row_major
 from tilewright.runtime.launcher import CODES, DTYPES, TYPESTRS, native, torch_dtype_code
 
@@ -36,7 +35,7 @@ _DLPACK_CUDA = 2
 _DLPACK_CUDA_MANAGED = 13
 
 
-class DeviceArray(Buffer):
+class DeviceArray(native.Buffer):
     """An array on a device. `strides` count elements.
 
     Made by `empty`, `from_numpy` and `as_device_array`; `array[...]` with ints and slices gives
@@ -197,7 +196,7 @@ class DeviceArray(Buffer):
             msg = "DLPack forbids stream 0; give 1 for the legacy stream"
             raise ArgumentError(msg)
         if consumer not in (-1, self.stream_handle):
-            event = Event(self.device, False)
+            event = native.Event(self.device, False)
             event.record(self.stream_handle)
             event.hold(consumer)
         return native.dlpack_export(self, self.shape, self.strides)

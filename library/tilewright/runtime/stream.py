@@ -11,10 +11,11 @@ from contextlib import suppress
 from types import TracebackType
 
 from tilewright.errors import ArgumentError, DriverError
-from tilewright.runtime._launcher import Event
 from tilewright.runtime.launcher import native
 
 __all__ = ["Event", "Stream", "is_capturing", "synchronize"]
+
+Event = native.Event
 
 
 class Stream:
