@@ -1,6 +1,7 @@
 """Results that lie where operands do: an operation gives what it gives for copies of its operands.
 
-Arrays are larger than a tile, so that some tiles are written before others are read.
+Arrays have more elements than the interpreter takes at once, so that some are written before others
+are read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import tilewright as tw
 from helpers.fake_driver import run_with_fake_driver
 from helpers.sides import SIDES, HostArray, to_device
 
-ROWS, COLUMNS = 40, 300
+ROWS, COLUMNS = 900, 400
 Place = Callable[[HostArray], HostArray]
 
 
@@ -114,7 +115,7 @@ def _window(whole: Any, memory: HostArray, view: HostArray) -> Any:
 @pytest.mark.parametrize("shift", [0, 1])
 def test_a_product_over_an_operand(name: str, shift: int) -> None:
     random = np.random.default_rng(2).standard_normal
-    size = 80
+    size = 600
     memory = random((size + 1, size)).astype(np.float32)
     given: dict[str, Any] = {
         key: random((size, size)).astype(np.float32) for key in ("a", "b", "gate", "residual")
@@ -131,19 +132,19 @@ def test_a_product_over_an_operand(name: str, shift: int) -> None:
 @pytest.mark.parametrize("shift", [0, 1])
 def test_attention_over_an_operand(name: str, shift: int) -> None:
     random = np.random.default_rng(3).standard_normal
-    memory = random((3, 150, 16)).astype(np.float32)
+    memory = random((81, 200, 16)).astype(np.float32)
     given: dict[str, Any] = {
-        key: random((2, 150, 16)).astype(np.float32) for key in ("q", "k", "v")
+        key: random((80, 200, 16)).astype(np.float32) for key in ("q", "k", "v")
     }
-    given[name] = memory[:2]
-    logarithms = np.empty((2, 150), np.float32)
+    given[name] = memory[:80]
+    logarithms = np.empty((80, 200), np.float32)
     expected = np.array(tw.attention(**given, lse=logarithms))
-    again = given | {name: memory[:2].copy()}
+    again = given | {name: memory[:80].copy()}
     # The sums of exponentials may lie over an operand too.
-    over = again[name].reshape(-1)[:300].reshape(2, 150)
+    over = again[name].reshape(-1)[:16000].reshape(80, 200)
     np.testing.assert_allclose(np.array(tw.attention(**again, lse=over)), expected, rtol=1e-5)
     np.testing.assert_allclose(over, logarithms, rtol=1e-5)
-    out = memory[shift : shift + 2]
+    out = memory[shift : shift + 80]
     assert tw.attention(**given, out=out) is out
     np.testing.assert_allclose(out, expected, rtol=1e-5)
 
@@ -151,11 +152,11 @@ def test_attention_over_an_operand(name: str, shift: int) -> None:
 @pytest.mark.parametrize("shift", [0, 1, 5])
 def test_a_convolution_over_its_image(shift: int) -> None:
     random = np.random.default_rng(4).standard_normal
-    memory = random(7200 + 5).astype(np.float32)
-    x = memory[:7200].reshape(2, 9, 20, 20)
+    memory = random(294912 + 5).astype(np.float32)
+    x = memory[:294912].reshape(2, 9, 128, 128)
     w = random((9, 9, 3, 3)).astype(np.float32)
     expected = np.array(tw.convolution(x, w, padding=1))
-    out = memory[shift : shift + 7200].reshape(2, 9, 20, 20)
+    out = memory[shift : shift + 294912].reshape(2, 9, 128, 128)
     assert tw.convolution(x, w, padding=1, out=out) is out
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
 
