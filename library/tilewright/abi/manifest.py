@@ -22,8 +22,9 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from tilewright.abi.arguments import ABI_VERSION, LaunchAbi
 from tilewright.abi.keys import Field
@@ -53,6 +54,9 @@ _OPENING = b'":["'
 _HEADER_END = b',"kernel_records":{\n'
 _BETWEEN = b'},"entry_records":{\n'
 _END = b"}}\n"
+_OUTLINE = b',"outline":'
+_CHECK_DIGITS = 16
+_BEFORE_TEXT = len(_OPENING) + _CHECK_DIGITS + len(b'",')  # from the key's last quote on
 _NOT_CHECKED = ("check", "kernel_records")
 
 
@@ -108,7 +112,7 @@ class KernelRecord:
     digest: str
     files: Mapping[str, str]
     captures: Mapping[str, str]
-    outline: tuple[Field, ...] = ()
+    outline: Sequence[Field] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,14 +170,14 @@ class Manifest:
         return Manifest(
             version=str(header.get("version")),
             kernels=_Records(
-                data, start, kernel_end, _size(header, "kernels", origin), _kernel_from_json, origin
+                data, start, kernel_end, _size(header, "kernels", origin), _kernel_from_text, origin
             ),
             entries=_Records(
                 data,
                 entry_start,
                 entry_end,
                 _size(header, "entries", origin),
-                lambda record: _entry_from_json(record, toolchains),
+                lambda text: _entry_from_json(json.loads(text), toolchains),
                 origin,
             ),
         )
@@ -228,7 +232,7 @@ class _Records(Mapping[str, T], Generic[T]):
         start: int,
         end: int,
         count: int,
-        parse: Callable[[dict[str, Any]], T],
+        parse: Callable[[bytes], T],
         origin: str,
     ) -> None:
         self._data = data
@@ -251,7 +255,7 @@ class _Records(Mapping[str, T], Generic[T]):
                 yield line[:80].decode(errors="backslashreplace")
 
     def __getitem__(self, key: str) -> T:
-        wanted = _dump(key)
+        wanted = _name(key)
         low, high = self._start, self._end
         while low < high:
             middle = (low + high) // 2
@@ -260,26 +264,54 @@ class _Records(Mapping[str, T], Generic[T]):
             end = self._end if end < 0 else end
             found = self._data[begin : self._data.find(_OPENING, begin + 1, end) + 1]
             if found == wanted:
-                return self._record(key, self._data[begin:end])
+                return self._record(key, self._data[begin:end].removesuffix(b","))
             low, high = (end + 1, high) if found < wanted else (low, begin)
         raise KeyError(key)
 
     def _record(self, key: str, line: bytes) -> T:
-        head = len(_line(key, b"")) - 1
-        text = line.removesuffix(b",")[head:-1]
-        if line.removesuffix(b",") != _line(key, text):
+        text = line[len(_name(key)) - 1 + _BEFORE_TEXT : -1]
+        if line != _line(key, text):
             msg = f"record {key} of {self._origin} is damaged; install tilewright again"
             raise FormatError(msg)
         try:
-            return self._parse(json.loads(text))
+            return self._parse(text)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             msg = f"record {key} of {self._origin} lacks a field or has a wrong one: {error!r}"
             raise FormatError(msg) from error
 
 
+class _Outline(Sequence[Field]):
+    """The outline of a kernel, parsed when it is read: a launch compares no outlines."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    @overload
+    def __getitem__(self, index: int) -> Field: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Field]: ...
+
+    def __getitem__(self, index: int | slice) -> Field | Sequence[Field]:
+        return self._fields[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._fields == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._fields)
+
+    @cached_property
+    def _fields(self) -> tuple[Field, ...]:
+        return tuple((label, text) for label, text in json.loads(self._text))
+
+
 def _first_line(header: Mapping[str, Any]) -> bytes:
     """Return the first line: the header with a check of itself."""
-    check = hashlib.sha256(_dump(header)).hexdigest()[:16]
+    check = hashlib.sha256(_dump(header)).hexdigest()[:_CHECK_DIGITS]
     return _dump({**header, "check": check})[:-1] + _HEADER_END
 
 
@@ -290,9 +322,14 @@ def _section(records: Mapping[str, dict[str, Any]]) -> bytes:
 
 
 def _line(key: str, text: bytes) -> bytes:
-    name = _dump(key)
-    check = hashlib.sha256(name + text).hexdigest()[:16].encode()
+    name = _name(key)
+    check = hashlib.sha256(name + text).hexdigest()[:_CHECK_DIGITS].encode()
     return name[:-1] + _OPENING + check + b'",' + text + b"]"
+
+
+def _name(key: str) -> bytes:
+    # As `_dump` writes it; without options the encoder is not made anew.
+    return json.dumps(key).encode()
 
 
 def _dump(value: object) -> bytes:
@@ -342,12 +379,15 @@ def _kernel_to_json(record: KernelRecord) -> dict[str, Any]:
     }
 
 
-def _kernel_from_json(data: dict[str, Any]) -> KernelRecord:
+def _kernel_from_text(text: bytes) -> KernelRecord:
+    # The last field, by the order of names. A quote inside a string is escaped, so this finds it.
+    end = text.rindex(_OUTLINE)
+    data = json.loads(text[:end] + b"}")
     return KernelRecord(
         digest=data["digest"],
         files=data["files"],
         captures=data["captures"],
-        outline=tuple((label, text) for label, text in data["outline"]),
+        outline=_Outline(text[end + len(_OUTLINE) : -1]),
     )
 
 

@@ -13,13 +13,15 @@ cubin; `tilewright_release.similar` chooses. Rejected: LZMA, a tenth smaller and
 to expand; planes of every 16th byte, which break the repetitions that zstd finds. The file is no
 ELF, so tools that look for binaries in a wheel leave it alone. Every size is checked against the
 file before anything is expanded, and bytes leave `read` only if their sha256 is the one that was
-asked for.
+asked for. The index of a pack of hundreds of blobs is checked as a whole when it is opened, and
+objects are made only of what is asked for: a process opens packs to read one blob from each.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import struct
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -62,6 +64,26 @@ class _Frame:
 class _Place:
     frame: int
     size: int
+
+
+class _Frames:
+    """The frames of a pack in order: columns of the index, which become a frame when asked for."""
+
+    def __init__(self, index: bytes, start: int) -> None:
+        words = struct.unpack(f"<{len(index) // 4}I", index)
+        self.stored, self.expanded, self.bases = words[0::3], words[1::3], words[2::3]
+        self.positions = tuple(accumulate(self.stored, initial=start))
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def __iter__(self) -> Iterator[_Frame]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, index: int) -> _Frame:
+        return _Frame(
+            self.positions[index], self.stored[index], self.expanded[index], self.bases[index]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +150,7 @@ class PackReader:
         self._path = path
         try:
             # What is no file, a pipe say, might keep its reader waiting for ever.
-            if path.exists() and not path.is_file():
+            if not stat.S_ISREG(path.stat().st_mode):
                 msg = f"pack {path} cannot be opened: it is no file; install tilewright again"
                 raise FormatError(msg)
             self._file = path.open("rb", buffering=0)
@@ -155,14 +177,14 @@ class PackReader:
         self.close()
 
     def __contains__(self, sha256: str) -> bool:
-        return sha256 in self._places
+        return self._find(sha256) is not None
 
     def __iter__(self) -> Iterator[str]:
         """Yield the sha256 of every blob, in order."""
-        return iter(self._places)
+        return (digest.hex() for digest, _, _ in _BLOB.iter_unpack(self._places))
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._places) // _BLOB.size
 
     def size(self, sha256: str) -> int:
         """Return the size of a blob in bytes; raises FormatError if the pack does not hold it."""
@@ -190,17 +212,31 @@ class PackReader:
         """Close the file; reading afterwards raises ValueError."""
         self._file.close()
 
+    def _find(self, sha256: str) -> _Place | None:
+        try:
+            digest = bytes.fromhex(sha256)
+        except ValueError:
+            return None
+        # Also of a digest only one spelling is its name.
+        if digest.hex() != sha256 or len(digest) != hashlib.sha256().digest_size:
+            return None
+        position = self._places.find(digest)
+        # Bytes that look like the digest may also lie across two blobs.
+        while position > 0 and position % _BLOB.size:
+            position = self._places.find(digest, position + 1)
+        return None if position < 0 else _Place(*_BLOB.unpack_from(self._places, position)[1:])
+
     def _place(self, sha256: str) -> _Place:
-        place = self._places.get(sha256)
+        place = self._find(sha256)
         if place is None:
             msg = (
-                f"pack {self._path} holds no blob {sha256} (it holds {len(self._places)} others): "
+                f"pack {self._path} holds no blob {sha256} (it holds {len(self)} others): "
                 "manifest and pack are of two bundles; install tilewright again"
             )
             raise FormatError(msg)
         return place
 
-    def _read_index(self) -> tuple[tuple[_Frame, ...], dict[str, _Place]]:
+    def _read_index(self) -> tuple[_Frames, bytes]:
         try:
             header = self._file.read(_HEADER.size)
         except OSError as error:
@@ -222,46 +258,47 @@ class PackReader:
         intact = hashlib.sha256(header[: _CHECKED.size] + index).digest() == digest
         self._require(intact, "its index has another sha256 than its header says")
         split = frame_count * _FRAME.size
-        frames = self._frames_of(index[:split], _HEADER.size + index_size, file_size)
-        return frames, self._places_of(index[split:], frames)
+        frames, places = _Frames(index[:split], _HEADER.size + index_size), index[split:]
+        self._check_frames(frames, file_size)
+        self._check_places(places, frames)
+        return frames, places
 
-    def _frames_of(self, index: bytes, position: int, file_size: int) -> tuple[_Frame, ...]:
-        frames: list[_Frame] = []
-        chains: list[int] = []
-        for stored, expanded, base in _FRAME.iter_unpack(index):
+    def _check_frames(self, frames: _Frames, file_size: int) -> None:
+        for expanded in frames.expanded:
             if not 0 < expanded <= FRAME_BYTES:
                 msg = f"a frame claims to expand to {expanded} bytes"
                 raise self._unusable(msg)
+        chains: list[int] = []
+        for index, base in enumerate(frames.bases):
+            if base == _NO_BASE:
+                chains.append(1)
+                continue
             # A base stands before what is compressed against it, so that no chain is a ring.
-            if base != _NO_BASE and base >= len(frames):
-                msg = f"frame {len(frames)} has the base {base}"
+            if base >= index:
+                msg = f"frame {index} has the base {base}"
                 raise self._unusable(msg)
-            chains.append(1 if base == _NO_BASE else chains[base] + 1)
-            if chains[-1] > CHAIN_FRAMES:
-                msg = f"frame {len(frames)} needs {chains[-1]} frames"
+            chain = chains[base] + 1
+            if chain > CHAIN_FRAMES:
+                msg = f"frame {index} needs {chain} frames"
                 raise self._unusable(msg)
-            frames.append(_Frame(position, stored, expanded, base))
-            position += stored
-        ends = f"its frames end at byte {position} of {file_size}"
-        self._require(position == file_size, ends)
-        return tuple(frames)
+            chains.append(chain)
+        end = frames.positions[-1]
+        self._require(end == file_size, f"its frames end at byte {end} of {file_size}")
 
-    def _places_of(self, index: bytes, frames: tuple[_Frame, ...]) -> dict[str, _Place]:
+    def _check_places(self, places: bytes, frames: _Frames) -> None:
         # ends: where each frame begins, and the last one ends, in all that they expand to
-        ends = list(accumulate((frame.expanded for frame in frames), initial=0))
+        ends = tuple(accumulate(frames.expanded, initial=0))
         borders = set(ends)
-        places: dict[str, _Place] = {}
-        for digest, frame_index, size in _BLOB.iter_unpack(index):
-            if frame_index >= len(ends) or ends[frame_index] + size not in borders:
+        count = len(ends)
+        for digest, frame, size in _BLOB.iter_unpack(places):
+            if frame >= count or ends[frame] + size not in borders:
                 msg = f"blob {digest.hex()} lies outside the frames"
                 raise self._unusable(msg)
-            places[digest.hex()] = _Place(frame_index, size)
-        return places
 
     def _expand(self, index: int, sha256: str) -> bytes:
         """Return what a frame expands to, with the frames that it is compressed against."""
         chain = [index]
-        while (base := self._frames[chain[-1]].base) != _NO_BASE:
+        while (base := self._frames.bases[chain[-1]]) != _NO_BASE:
             chain.append(base)
         context = b""
         data = b""

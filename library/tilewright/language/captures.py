@@ -145,7 +145,8 @@ def _wrapped(namespace: Mapping[str, Any], name: str) -> object:
 
 def _module_annotations(namespace: Mapping[str, Any]) -> Mapping[str, object]:
     annotations = namespace.get("__annotations__")
-    if isinstance(annotations, Mapping):
+    # Exactly what a module has is told apart without asking an abstract class, once for each name.
+    if type(annotations) is dict or isinstance(annotations, Mapping):
         return annotations
     # Python 3.14 keeps a function that computes them; 1 asks for objects rather than text.
     annotate = namespace.get("__annotate__")

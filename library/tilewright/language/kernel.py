@@ -208,7 +208,7 @@ def kernel(
 def classify(value: object) -> Capture | None:
     """Return `value` if a kernel may name it, else None."""
     known = (
-        isinstance(value, Kernel | constexpr | DType | ModuleType)
+        isinstance(value, (Kernel, constexpr, DType, ModuleType))
         or value is constexpr
         or is_function(value)
         or is_builtin(value)

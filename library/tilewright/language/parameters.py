@@ -67,10 +67,11 @@ def read_parameters(
     """Return the parameters in order of declaration; raises a CompileError for a bad default."""
     given = _defaults(fn)
     annotations = names.annotations_of(fn)
+    look_up = partial(names.look_up, fn)
     parameters = tuple(
         KernelParameter(
             name,
-            names.is_constexpr_annotation(annotations.get(name), partial(names.look_up, fn)),
+            name in annotations and names.is_constexpr_annotation(annotations[name], look_up),
             _default(fn, name, given[name], location) if name in given else NO_DEFAULT,
         )
         for name in parameter_names(fn)

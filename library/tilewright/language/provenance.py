@@ -40,8 +40,9 @@ def is_unchanged(kernel: Kernel, record: KernelRecord) -> bool:
     """Return whether the record's digest is certainly this kernel's, without parsing anything."""
     if not record.files or not _is_global(kernel):
         return False
+    declarations: dict[Kernel, str] = {}
     return all(_file_digest(file) == digest for file, digest in record.files.items()) and all(
-        _text_of(*place.split(":", 1)) == text for place, text in record.captures.items()
+        _text_of(place, declarations) == text for place, text in record.captures.items()
     )
 
 
@@ -62,14 +63,16 @@ def _files(closure: tuple[Kernel, ...]) -> dict[str, str]:
 
 
 def _captures(closure: tuple[Kernel, ...]) -> dict[str, str]:
-    found = {f"{kernel.module}:{kernel.name}": _text(kernel) for kernel in closure}
+    declarations: dict[Kernel, str] = {}
+    found = {f"{each.module}:{each.name}": _text(each, declarations) for each in closure}
     for kernel in closure:
         for path, capture in kernel.references.items():
-            found[f"{kernel.module}:{path}"] = _text(capture)
+            found[f"{kernel.module}:{path}"] = _text(capture, declarations)
     return found
 
 
-def _text_of(module: str, path: str) -> str | None:
+def _text_of(place: str, declarations: dict[Kernel, str]) -> str | None:
+    module, _, path = place.partition(":")
     home = sys.modules.get(module)
     if home is None:
         return None
@@ -80,12 +83,16 @@ def _text_of(module: str, path: str) -> str | None:
     for attribute in attributes:
         value = getattr(value, attribute, names.MISSING)
     capture = classify(value)
-    return None if capture is None else _text(capture)
+    return None if capture is None else _text(capture, declarations)
 
 
-def _text(capture: Capture) -> str:
+def _text(capture: Capture, declarations: dict[Kernel, str]) -> str:
+    """Return what a record says of an object; `declarations` keeps those of kernels meanwhile."""
     if isinstance(capture, Kernel):
-        return _declaration(capture)
+        # Each is named at least twice: by those that call it, and as a member of the closure.
+        if capture not in declarations:
+            declarations[capture] = _declaration(capture)
+        return declarations[capture]
     if isinstance(capture, constexpr):
         return keys.value_text(capture.value)
     if isinstance(capture, DType):

@@ -29,6 +29,7 @@ class Bundle:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._path = folder / FILE_NAME
         self._manifest: Manifest | None = None
         self._stamp: _Stamp | None = None
         self._fault = ""
@@ -87,9 +88,8 @@ class Bundle:
 
     def _refresh(self) -> None:
         """Read the manifest if its file is not the one that was read last."""
-        path = self.folder / FILE_NAME
         try:
-            status = path.stat()
+            status = self._path.stat()
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         except OSError:
             # What was read stays good, as far as its packs are still there.
@@ -105,7 +105,7 @@ class Bundle:
         self._packs.clear()
         self._manifest, self._fault = None, ""
         try:
-            self._manifest = read_manifest(path)
+            self._manifest = read_manifest(self._path)
         except FormatError as error:
             self._fault = str(error)
         self._stamp = stamp
@@ -113,5 +113,5 @@ class Bundle:
     def _verify(self) -> None:
         """Raise FormatError when a record may be missing because its key is damaged."""
         if not self._is_verified:
-            verify_manifest(self.folder / FILE_NAME)
+            verify_manifest(self._path)
             self._is_verified = True
