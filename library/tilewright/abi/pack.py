@@ -300,11 +300,10 @@ class PackReader:
         chain = [index]
         while (base := self._frames.bases[chain[-1]]) != _NO_BASE:
             chain.append(base)
-        context = b""
-        data = b""
+        context = data = b""
         for step in reversed(chain):
-            data = self._expand_one(step, context, sha256)
             context = context + data if context else data
+            data = self._expand_one(step, context, sha256)
         return data
 
     def _expand_one(self, index: int, context: bytes, sha256: str) -> bytes:

@@ -7,6 +7,7 @@ launch of a prebuilt kernel binds its arguments without parsing anything.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from enum import Enum
 from functools import partial
 from types import FunctionType
@@ -67,19 +68,19 @@ def read_parameters(
     """Return the parameters in order of declaration; raises a CompileError for a bad default."""
     given = _defaults(fn)
     annotations = names.annotations_of(fn)
-    look_up = partial(names.look_up, fn)
+    constexprs = _constexprs(fn, annotations) if annotations else ()
     parameters = tuple(
         KernelParameter(
             name,
-            name in annotations and names.is_constexpr_annotation(annotations[name], look_up),
+            name in constexprs,
             _default(fn, name, given[name], location) if name in given else NO_DEFAULT,
         )
         for name in parameter_names(fn)
     )
-    for parameter in parameters:
-        if parameter.is_constexpr and parameter.name in (*rule.divisible, *rule.unit):
+    for name in (*rule.divisible, *rule.unit):
+        if name in constexprs:
             msg = (
-                f"`{parameter.name}` of kernel `{fn.__name__}` is a constexpr, whose value the "
+                f"`{name}` of kernel `{fn.__name__}` is a constexpr, whose value the "
                 "compiler knows anyway; divisible= and unit= take run-time integers"
             )
             raise KernelValueError(msg, (location,))
@@ -92,7 +93,19 @@ def parameter_names(fn: FunctionType) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
+def _constexprs(fn: FunctionType, annotations: Mapping[str, object]) -> frozenset[str]:
+    """Return the names that `tl.constexpr` annotates, by whatever name it goes in `fn`."""
+    look_up = partial(names.look_up, fn)
+    return frozenset(
+        name
+        for name, annotation in annotations.items()
+        if names.is_constexpr_annotation(annotation, look_up)
+    )
+
+
 def _defaults(fn: FunctionType) -> dict[str, object]:
+    if fn.__defaults__ is None and fn.__kwdefaults__ is None:
+        return {}
     positional = parameter_names(fn)[: fn.__code__.co_argcount]
     values = fn.__defaults__ or ()
     last = positional[len(positional) - len(values) :]
