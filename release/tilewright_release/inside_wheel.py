@@ -14,7 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilewright.abi.manifest import Entry
 
 _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn")
 _CONNECTS = ("socket.connect", "socket.bind", "socket.getaddrinfo")
@@ -135,13 +138,14 @@ def _read_blobs() -> dict[str, Any]:
 
 
 def _resolve(capabilities: list[str], driver_version: int) -> dict[str, dict[str, int]]:
-    from tilewright.abi.manifest import blob_target
+    from tilewright.abi.manifest import PTX, blob_target
     from tilewright.abi.target import ComputeCapability
     from tilewright.runtime.device import imagined
     from tilewright.runtime.resolve import Bundled, Offers, Policy, resolve
     from tilewright.runtime.store import every_entry
 
     entries = list(every_entry())
+    every = set().union(*(_cubin_targets(entry) for _, _, entry in entries))
     table: dict[str, dict[str, int]] = {}
     for text in capabilities:
         device = imagined(ComputeCapability.parse(text), driver_version=driver_version)
@@ -157,12 +161,15 @@ def _resolve(capabilities: list[str], driver_version: int) -> dict[str, dict[str
             )
             first = decision.candidates[0] if decision.candidates else None
             target = "none" if first is None else blob_target(first.target)
-            cubins = {blob.target for blob in entry.blobs.values() if blob.kind == "cubin"}
-            # What is declared for one target alone is the floor's elsewhere, on purpose.
-            if first is None or target in cubins or len(cubins) > 1:
+            # What is not declared for a target is the floor's there, on purpose.
+            if first is None or target != PTX or _cubin_targets(entry) == every:
                 chosen[target] += 1
         table[text] = dict(sorted(chosen.items()))
     return table
+
+
+def _cubin_targets(entry: Entry) -> set[str]:
+    return {blob.target for blob in entry.blobs.values() if blob.kind == "cubin"}
 
 
 def _version_number(text: str) -> int:

@@ -123,7 +123,8 @@ print(*native.tensor_map_statistics().values())
     )
     refusal, statistics = done.output.splitlines()
     assert "columns % 4 == 0" in refusal
-    assert statistics == "4 2"
+    # Launches that repeat their arguments do not even ask the cache.
+    assert statistics == "0 2"
     encoded = "encode type=7 rank=2 swizzle=0 sizes=96/32/384,64/32/0,"
     assert done.lines("encode") == [encoded, encoded]
     launches = done.lines("launch")

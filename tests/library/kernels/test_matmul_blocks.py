@@ -226,6 +226,7 @@ def test_what_bulk_copies_do_not_take_goes_by_elements(
 ) -> None:
     """If the product is too small to be worth a copy; a result must be aligned in any case."""
     monkeypatch.setattr(matmul_launches, "copies_blocks", lambda _device: True)
+    monkeypatch.setattr(matmul_launches, "tuned_choice", lambda *_, **__: None)
     m, n, k = size
     code = CODES[float16]
     a, b = (
