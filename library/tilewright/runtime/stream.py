@@ -26,11 +26,12 @@ class Stream:
     waiting.
     """
 
-    __slots__ = ("__weakref__", "_handle", "_is_own", "device")
+    __slots__ = ("__weakref__", "_handle", "_is_closed", "_is_own", "device")
 
     def __init__(self, device: int = 0, *, priority: int = 0) -> None:
         self.device = device
         self._is_own = True
+        self._is_closed = False
         self._handle: int | None = native.stream_create(device, priority)
 
     @classmethod
@@ -43,22 +44,23 @@ class Stream:
         made = cls.__new__(cls)
         made.device = device
         made._is_own = False
+        made._is_closed = False
         made._handle = native.stream_handle(stream)
         return made
 
     def __repr__(self) -> str:
-        state = "closed" if self._handle is None else f"{self._handle:#x}"
+        state = "closed" if self._is_closed else f"{self._handle:#x}"
         return f"<stream {state} of device {self.device}>"
 
     @property
     def is_closed(self) -> bool:
         """Whether it was closed."""
-        return self._handle is None
+        return self._is_closed
 
     @property
     def handle(self) -> int:
         """The driver's handle; raises DriverError when the stream is closed."""
-        if self._handle is None:
+        if self._is_closed or self._handle is None:
             msg = "this stream was closed"
             raise DriverError(msg, call="cuStreamDestroy")
         return self._handle
@@ -95,13 +97,16 @@ class Stream:
             raise ArgumentError(msg)
 
     def close(self) -> None:
-        """Wait for the work and destroy the stream; its cached memory goes to the legacy one."""
-        if self._handle is None:
+        """Wait for the work and give the stream no more.
+
+        The driver's stream is destroyed with the last of its arrays, which give their memory back
+        in its order: a destroyed one must not even be named to the driver.
+        """
+        if self._is_closed:
             return
         if self._is_own:
             self.synchronize()
-            native.stream_destroy(self.device, self._handle)
-        self._handle = None
+        self._is_closed = True
 
     def __enter__(self) -> Stream:
         return self
@@ -118,6 +123,7 @@ class Stream:
         handle = getattr(self, "_handle", None)
         if handle is not None and self._is_own:
             self._handle = None
+            # Its cached memory goes to the legacy stream.
             with suppress(DriverError):
                 native.stream_destroy(self.device, handle)
 

@@ -70,14 +70,30 @@ with stream.Stream() as s:
     del a
     c = memory.empty(1000, dtypes.float32)      # the legacy stream gets no block of another
     assert c.address not in (address, b.address)
-d = memory.empty(1000, dtypes.float32)
-print(d.address == address)
 try:
     s.synchronize()
 except errors.DriverError as error:
     print(error)
+del s
+d = memory.empty(1000, dtypes.float32)
+print(d.address == address)
 """)
-    assert done.output.splitlines() == ["True", "this stream was closed"]
+    assert done.output.splitlines() == ["this stream was closed", "True"]
+
+
+def test_a_stream_lives_as_long_as_its_arrays(run: Run) -> None:
+    """They give their memory back in its order, and naming a destroyed stream crashes a driver."""
+    done = run("""
+with stream.Stream() as s:
+    a = memory.empty(1000, dtypes.float32, stream=s)
+assert s.is_closed
+del s
+x, y, out = arrays(3)
+add[1](a, y, out, 64, BLOCK=64)
+del a
+""")
+    calls = [line.split()[0] for line in done.lines("launch", "cuStreamDestroy")]
+    assert calls == ["launch", "cuStreamDestroy"]
 
 
 def test_foreign_arrays_bring_their_stream(run: Run) -> None:
@@ -319,9 +335,10 @@ def test_a_stream_of_another_device_or_a_closed_one_is_named(run: Run) -> None:
     done = run(
         """
 x, y, out = arrays()
-far, gone = stream.Stream(1), stream.Stream()
-handle = gone.handle
+far, gone, dead = stream.Stream(1), stream.Stream(), stream.Stream()
+handle = dead.handle
 gone.close()
+del dead
 refused(errors.LaunchError, lambda: add[1](x, y, out, 64, BLOCK=64, stream=far))
 refused(errors.LaunchError, lambda: add[1](x, y, out, 64, BLOCK=64, stream=handle))
 refused(errors.DriverError, lambda: add[1](x, y, out, 64, BLOCK=64, stream=gone))
