@@ -138,7 +138,7 @@ def _read_blobs() -> dict[str, Any]:
 
 
 def _resolve(capabilities: list[str], driver_version: int) -> dict[str, dict[str, int]]:
-    from tilewright.abi.manifest import PTX, blob_target
+    from tilewright.abi.manifest import blob_target
     from tilewright.abi.target import ComputeCapability
     from tilewright.runtime.device import imagined
     from tilewright.runtime.resolve import Bundled, Offers, Policy, resolve
@@ -146,6 +146,12 @@ def _resolve(capabilities: list[str], driver_version: int) -> dict[str, dict[str
 
     entries = list(every_entry())
     every = set().union(*(_cubin_targets(entry) for _, _, entry in entries))
+    # What is declared for one target alone is the floor's elsewhere, on purpose, and so is there
+    # what the same kernel has instead.
+    alone: dict[str, set[str]] = {}
+    for _, _, entry in entries:
+        if len(cubins := _cubin_targets(entry)) == 1:
+            alone.setdefault(entry.kernel, set()).update(cubins)
     table: dict[str, dict[str, int]] = {}
     for text in capabilities:
         device = imagined(ComputeCapability.parse(text), driver_version=driver_version)
@@ -161,8 +167,9 @@ def _resolve(capabilities: list[str], driver_version: int) -> dict[str, dict[str
             )
             first = decision.candidates[0] if decision.candidates else None
             target = "none" if first is None else blob_target(first.target)
-            # What is not declared for a target is the floor's there, on purpose.
-            if first is None or target != PTX or _cubin_targets(entry) == every:
+            cubins = _cubin_targets(entry)
+            is_left_out = len(cubins) == 1 or every - cubins <= alone.get(entry.kernel, set())
+            if first is None or target in cubins or cubins == every or not is_left_out:
                 chosen[target] += 1
         table[text] = dict(sorted(chosen.items()))
     return table
