@@ -25,6 +25,7 @@ from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.alias import written_arguments
 from tilewright_compiler.analysis.tensor_maps import added_parameters, launch_condition
+from tilewright_compiler.backend.beside import Beside
 from tilewright_compiler.backend.cubin import check_cubin
 from tilewright_compiler.backend.ptx import lower_to_ptx, parse_ptx
 from tilewright_compiler.backend.ptxas import assemble
@@ -94,18 +95,29 @@ def compile_signature(
     abi = _abi(module)
     for target in targets:
         _check_shared_memory(kernel, abi, target)
-    ptx = _ptx(module, BASELINE, options=options, store=store, record=record)
-    record.record("ptx", lambda: ptx.text)
+
+    def common() -> tuple[Ptx, dict[Target, Cubin]]:
+        text = _ptx(module, BASELINE, options=options, store=store, record=record)
+        made = {t: _cubin(text, t, options=options, store=store, record=record) for t in targets}
+        return text, made
+
+    # Where nobody keeps what is made somebody waits for it: both texts are made at once then.
+    others = Beside(common) if store is None and not OWN_TEXTS.keys().isdisjoint(targets) else None
     cubins: list[Cubin] = []
     own_ptx: dict[Target, str] = {}
-    for target in targets:
-        own = _scheduled(optimized, target, record) if target in OWN_TEXTS else None
-        if own is not None:
-            text = _ptx(own, OWN_TEXTS[target], options=options, store=store, record=record)
-            own_ptx[target] = text.text
-            made = _cubin(text, target, options=options, store=store, record=record)
-            cubins.append(replace(made, abi=_abi(own)))
-        cubins.append(_cubin(ptx, target, options=options, store=store, record=record))
+    try:
+        for target in targets:
+            own = _scheduled(optimized, target, record) if target in OWN_TEXTS else None
+            if own is not None:
+                text = _ptx(own, OWN_TEXTS[target], options=options, store=store, record=record)
+                own_ptx[target] = text.text
+                made = _cubin(text, target, options=options, store=store, record=record)
+                cubins.append(replace(made, abi=_abi(own)))
+    finally:
+        ptx, of_common = common() if others is None else others.result()
+    record.record("ptx", lambda: ptx.text)
+    # The one for a target alone stands before that of the common text.
+    cubins = sorted([*cubins, *of_common.values()], key=lambda c: list(targets).index(c.target))
     for cubin in cubins:
         check_cubin(cubin.data, target=cubin.target, abi=cubin.abi or abi)
     return CompiledKernel(
@@ -170,11 +182,9 @@ def _scheduled(optimized: Module, target: Target | None, record: Snapshots) -> M
 
 
 def _scheduled_for_hopper(optimized: Module) -> Module | None:
-    # Most kernels read no blocks of descriptors, and need not wait for the import of what could
-    # not schedule them.
-    if not any(operation.name == "descriptor_load" for operation in optimized.kernel.body.walk()):
+    # Most kernels have no products, and need not wait for what could not schedule them.
+    if not any(operation.name == "dot" for operation in optimized.kernel.body.walk()):
         return None
-
     return schedule_hopper(optimized)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tilewright.language as tl
 
+LOG2_E = tl.constexpr(1.4426950408889634)
+
 
 @tl.kernel(divisible=("n", "k"))
 def gated(
@@ -41,9 +43,9 @@ def product_softmax(
         total = tl.dot(a.load([row, start]), tl.trans(b.load([0, start])), total)
     inside = tl.arange(0, BLOCK_N) < n
     total = tl.where(inside[None, :], total, float("-inf"))
-    weights = tl.exp(total - tl.max(total, axis=1)[:, None])
-    result = weights / tl.sum(weights, axis=1)[:, None]
-    c.store([row, 0], result.to(out.dtype))
+    weights = tl.exp2((total - tl.max(total, axis=1)[:, None]) * LOG2_E)
+    scale = 1.0 / tl.sum(weights, axis=1)
+    c.store([row, 0], (weights * scale[:, None]).to(out.dtype))
 
 
 @tl.kernel(divisible=("n", "k", "d"))

@@ -45,9 +45,14 @@ class Interval:
         return self.low <= other.low and other.high <= self.high
 
 
-def analyze_ranges(module: Module) -> Mapping[Value, Interval]:
-    """Return the interval of every integer value of the module."""
-    ranges: dict[Value, Interval] = {}
+def analyze_ranges(
+    module: Module, assumed: Mapping[Value, Interval] | None = None
+) -> Mapping[Value, Interval]:
+    """Return the interval of every integer value of the module.
+
+    Of the values in `assumed` it is known that they lie there, too.
+    """
+    ranges = _Ranges(assumed or {})
     for function in module.functions.values():
         arguments = function.body.arguments
         for argument in arguments:
@@ -60,6 +65,19 @@ def analyze_ranges(module: Module) -> Mapping[Value, Interval]:
                     ranges[argument] = Interval(-INT31_MAX, INT31_MAX)
         _block(ranges, function.body)
     return ranges
+
+
+class _Ranges(dict[Value, Interval]):
+    """The intervals found so far, narrowed by what is assumed."""
+
+    def __init__(self, assumed: Mapping[Value, Interval]) -> None:
+        super().__init__()
+        self._assumed = assumed
+
+    def __setitem__(self, value: Value, found: Interval) -> None:
+        known = self._assumed.get(value, found)
+        low, high = max(found.low, known.low), min(found.high, known.high)
+        super().__setitem__(value, Interval(low, high) if low <= high else found)
 
 
 def limits(dtype: DType) -> Interval:
@@ -140,13 +158,14 @@ def _div(left: Interval, right: Interval) -> Interval | None:
     """Truncated division by what is positive: the quotient moves towards 0."""
     if right.low < 1:
         return None
-    return Interval(min(left.low, 0), max(left.high, 0))
+    low = left.low // right.high if left.low >= 0 else left.low
+    return Interval(low, max(left.high, 0))
 
 
 def _rem(left: Interval, right: Interval) -> Interval | None:
     """The remainder has the dividend's sign and is smaller than the divisor."""
     if right.low < 1:
-        return None
+        return Interval(0, left.high) if left.low >= 0 else None
     return Interval(max(min(left.low, 0), 1 - right.high), min(max(left.high, 0), right.high - 1))
 
 

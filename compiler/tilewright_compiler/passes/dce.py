@@ -60,6 +60,10 @@ class _Liveness:
         for operation in function.body.walk():
             if operation.name == "return" or may_write(operation) or may_wait(operation):
                 self._need_operation(operation)
+        # What is assumed of every run of a kernel is read when it is scheduled.
+        for operation in function.body.operations if function.is_kernel else ():
+            if operation.name == "assume":
+                self._need_operation(operation)
         while self._pending:
             value = self._pending.pop()
             if value in self._needs:

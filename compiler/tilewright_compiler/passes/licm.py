@@ -59,6 +59,8 @@ class _Hoister:
             kept: list[Operation] = []
             for operation in region.operations:
                 movable = is_pure(operation) or (moves_loads and _is_plain_read(operation))
+                # What a loop assumes holds where the loop runs.
+                movable = movable and operation.name != "assume"
                 if movable and inside.isdisjoint(operation.operands):
                     target.operations.append(operation)
                 else:

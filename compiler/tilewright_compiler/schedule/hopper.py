@@ -6,6 +6,7 @@ Everything that does not fit leaves the kernel to `plan.schedule_module`; `why_n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 from tilewright.errors import KernelValueError
@@ -13,6 +14,7 @@ from tilewright_compiler.capabilities import KIB
 from tilewright_compiler.ir.core import Module
 from tilewright_compiler.passes.assign_layouts import assign_layouts
 from tilewright_compiler.passes.legalize_dot import legalize_dot
+from tilewright_compiler.passes.raise_accesses import raise_accesses, why_not_raised
 from tilewright_compiler.schedule.allocate_shared import allocate_shared
 from tilewright_compiler.schedule.bulk_loads import bulk_loads
 from tilewright_compiler.schedule.bulk_stores import bulk_stores
@@ -38,23 +40,49 @@ def schedule_hopper(module: Module, *, shared_limit: int = SHARED_BYTES) -> Modu
     The result has the attributes `shared_bytes`, `producer_warps`, and `num_stages` where fewer fit
     `shared_limit` bytes than were asked for.
     """
-    try:
-        return _scheduled(module, shared_limit)
-    except Unsuited:
-        return None
+    for form in _forms(module):
+        try:
+            return _scheduled(form, shared_limit)
+        except Unsuited:
+            continue
+    return None
 
 
 def why_not(module: Module, *, shared_limit: int = SHARED_BYTES) -> str | None:
     """Return why `schedule_hopper` gives None; None if it schedules the kernel."""
-    try:
-        _scheduled(module, shared_limit)
-    except Unsuited as unsuited:
-        return str(unsuited)
-    return None
+    reason: str | None = None
+    for form in _forms(module):
+        try:
+            _scheduled(form, shared_limit)
+        except Unsuited as unsuited:
+            # What the plainest form lacks says the most.
+            reason = str(unsuited)
+        else:
+            return None
+    return reason
+
+
+def _forms(module: Module) -> Iterator[Module]:
+    """Yield a kernel with blocks for what its pointers move, stores included, then without those.
+
+    Where no load of pointers is a block there is one form: the kernel as it is.
+    """
+    with_stores = raise_accesses(module, stores=True)
+    yield with_stores
+    if with_stores is not module:
+        yield raise_accesses(module, stores=False)
 
 
 def _scheduled(module: Module, shared_limit: int) -> Module:
-    if any(must_run_ahead(operation) for operation in module.kernel.body.walk()):
+    operations = list(module.kernel.body.walk())
+    if not any(operation.name == "descriptor_load" for operation in operations):
+        msg = "no product reads blocks of a tensor descriptor"
+        left = why_not_raised(module)
+        if left is not None:
+            msg, load = f"{msg}, and this load gives no block: {left[0]}", left[1]
+            raise Unsuited(msg, load)
+        raise Unsuited(msg)
+    if any(must_run_ahead(operation) for operation in operations):
         msg = "tl.async_copy is done by the threads that compute"
         raise Unsuited(msg)
     placed = bulk_stores(assign_layouts(legalize_dot(bulk_loads(module))))

@@ -48,8 +48,9 @@ def max_constancy(x: Tile, run: _Extents) -> Tile:
 def assume(condition: Operand) -> None:
     """Promise that a scalar `condition` is true here.
 
-    False at compile time is an error, and the interpreter checks the rest. Compiled code draws no
-    conclusions from it: to allow wider accesses, use `multiple_of`.
+    False at compile time is an error, and the interpreter checks the rest. That an index is not
+    negative lets loads of pointers be blocks on GPUs that copy those; to allow wider accesses, use
+    `multiple_of`.
     """
     outside_kernel(assume)
 

@@ -114,8 +114,8 @@ def _other_heads(point: AttentionPoint, by_blocks: bool) -> Iterator[Choice]:
     table = ATTENTION_32 if point.dtype.bits == 32 else ATTENTION_16
     for padded in (tiles.block_k for tiles in _padded(table, point)):
         if by_blocks and point.dtype.bits == 16:
-            for m, n, stages in product((64, 128), (64, 128), (2, 3)):
-                yield Choice("attention_blocks", (m, n, padded, 8 if m == 128 else 4, stages))
+            for m, n, stages in product((64, 128, 256), (64, 128), (2, 3)):
+                yield Choice("attention_blocks", (m, n, padded, m // 16, stages))
         for m, n, warps in product((32, 64, 128), (32, 64), (4, 8)):
             yield Choice("attention", (m, n, padded, warps, 2))
 

@@ -7,7 +7,7 @@
 multiple of `divisor`; pointers count in bytes. A run grows by 1, or by an element's bytes |
 | max_contiguous | tile of these -> the same | along `axis`, every `run` elements are a run |
 | max_constancy | tile of these -> the same | along `axis`, every `run` elements are equal |
-| assume | i1 scalar | it is true; only the interpreter looks |
+| assume | i1 scalar | it is true; in the body of the kernel itself, `analysis.blocks` looks too |
 | resident | none | `programs` of this kernel shall fit a multiprocessor at once |
 
 `axis` of a scalar is 0. Divisors and runs are powers of two, and runs divide the extent.

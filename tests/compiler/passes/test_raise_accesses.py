@@ -1,0 +1,175 @@
+"""Kernels whose products load through pointers, as kernels that load blocks of descriptors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from helpers import pointer_products as kernels
+from helpers.kernel_source import signature_of
+from helpers.mutations import find
+from tilewright.abi.signature import ConstexprValue
+from tilewright.language.kernel import Kernel
+from tilewright_compiler.analysis.tensor_maps import launch_condition
+from tilewright_compiler.backend.ptx import lower_to_ptx
+from tilewright_compiler.backend.ptxas import assemble
+from tilewright_compiler.capabilities import HOPPER
+from tilewright_compiler.emit.module import emit_module
+from tilewright_compiler.frontend.lower import lower_kernel
+from tilewright_compiler.interpret import tile
+from tilewright_compiler.interpret.proof import Launch, prove
+from tilewright_compiler.ir.core import Module
+from tilewright_compiler.ir.printer import print_module
+from tilewright_compiler.ir.verifier import verify
+from tilewright_compiler.options import DEFAULT
+from tilewright_compiler.passes import optimize
+from tilewright_compiler.passes.raise_accesses import raise_accesses
+from tilewright_compiler.schedule.hopper import schedule_hopper, why_not
+
+SMALL = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kernel `a @ b`, of a batch of matrices where `batch` is more than 1."""
+
+    kernel: Kernel
+    batch: int = 1
+    is_turned: bool = False
+    more: tuple[tuple[str, int], ...] = ()
+
+
+CASES = {
+    "rows and columns": Case(kernels.rows_and_columns),
+    "moving pointers": Case(kernels.moving_pointers, more=(("GROUP", 2),)),
+    "batched, turned": Case(kernels.batched_turned, batch=3, is_turned=True),
+}
+
+
+@cache
+def optimized(name: str, *, num_warps: int = 4, wide: bool = False) -> Module:
+    case = CASES[name]
+    tiles = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64} if wide else SMALL
+    types: dict[str, ConstexprValue] = {
+        p.name: f"*{'bf16' if wide else 'f16'}" if p.name in "abc" else "i64"
+        for p in case.kernel.parameters
+        if not p.is_constexpr
+    }
+    types |= {**tiles, **dict(case.more)}
+    signature = signature_of(case.kernel, types, specialization="fast", num_warps=num_warps)
+    module = optimize(lower_kernel(case.kernel, replace(signature, num_stages=3)))
+    verify(module)
+    return module
+
+
+def launch(name: str, m: int, n: int, k: int, seed: int = 0) -> Launch:
+    """Return a launch on small numbers; sizes along contiguous axes are multiples of 16."""
+    case = CASES[name]
+    generator = np.random.default_rng(seed)
+
+    def matrices(rows: int, columns: int) -> NDArray[np.float16]:
+        size = case.batch * rows * columns
+        memory = np.zeros(size + 32, np.float16)
+        start = -(memory.ctypes.data // 2) % 32
+        result: NDArray[np.float16] = memory[start : start + size]
+        result[:] = generator.integers(-3, 4, size) / 4
+        return result.reshape(case.batch, rows, columns)
+
+    b = matrices(n, k) if case.is_turned else matrices(k, n)
+    arrays = {"a": matrices(m, k), "b": b, "c": matrices(m, n)}
+    scalars = {"m": m, "n": n, "k": k, "a_row": k, "b_row": n, "c_row": n}
+    scalars |= {"a_batch": m * k, "b_batch": n * k, "c_batch": m * n}
+    names = {p.name for p in case.kernel.parameters}
+    tiles = -(-m // 64), -(-n // 32)
+    grid = (tiles[0] * tiles[1], 1, 1) if name == "moving pointers" else (*tiles, case.batch)
+    return Launch(grid, {**arrays, **{key: v for key, v in scalars.items() if key in names}})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_access_becomes_a_block(name: str) -> None:
+    raised = raise_accesses(optimized(name), stores=True)
+    verify(raised)
+    names = [operation.name for operation in raised.kernel.body.walk()]
+    assert names.count("descriptor_load") == 2
+    assert names.count("descriptor_store") == 1
+    assert not {"load", "store", "addptr"}.intersection(names)
+    # Pointers that a loop moved are gone with what moved them.
+    (loop,) = find(raised, "for")
+    assert len(loop.results) == 1
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stores_are_left_where_asked(name: str) -> None:
+    raised = raise_accesses(optimized(name), stores=False)
+    assert len(find(raised, "descriptor_load")) == 2
+    assert len(find(raised, "store")) == 1
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=10, deadline=None)
+@given(m=st.integers(1, 130), n=st.integers(1, 5), k=st.integers(1, 6), seed=st.integers(0, 2**31))
+def test_the_meaning_stays(name: str, m: int, n: int, k: int, seed: int) -> None:
+    given_, raised_ = launch(name, m, 16 * n, 16 * k, seed), launch(name, m, 16 * n, 16 * k, seed)
+    tile.run(optimized(name), grid=given_.grid, arguments=given_.arguments)
+    raised = raise_accesses(optimized(name), stores=True)
+    tile.run(raised, grid=raised_.grid, arguments=raised_.arguments)
+    np.testing.assert_array_equal(given_.arguments["c"], raised_.arguments["c"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_schedules_are_proven(name: str) -> None:
+    module = optimized(name)
+    scheduled = schedule_hopper(module)
+    assert scheduled is not None, why_not(module)
+    assert prove(module, scheduled, [launch(name, 100, 48, 80)], seeds=(0, 1))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_machine_code(name: str) -> None:
+    scheduled = schedule_hopper(optimized(name, num_warps=8, wide=True))
+    assert scheduled is not None
+    cubin = assemble(
+        lower_to_ptx(emit_module(scheduled), flavor=HOPPER, options=DEFAULT),
+        HOPPER.target,
+        options=DEFAULT,
+    )
+    assert cubin.spill_bytes == 0
+    assert cubin.warnings == ()
+
+
+def test_sizes_and_strides_are_conditions_of_the_launch() -> None:
+    scheduled = schedule_hopper(optimized("batched, turned"))
+    assert scheduled is not None
+    condition = launch_condition(scheduled)
+    assert {"m > 0", "n > 0", "k > 0"} <= set(condition.split(" and "))
+
+
+def test_the_same_text_comes_of_it_every_time() -> None:
+    """No order of a set, which differs from process to process, gets into a kernel."""
+    texts = set()
+    for _ in range(3):
+        optimized.cache_clear()
+        texts.add(print_module(raise_accesses(optimized("batched, turned"), stores=True)))
+    assert len(texts) == 1
+
+
+def test_a_kernel_without_blocks_is_left_alone() -> None:
+    module = optimize(
+        lower_kernel(
+            kernels.rows_and_columns,
+            signature_of(
+                kernels.rows_and_columns,
+                {**dict.fromkeys("abc", "*f16"), **dict.fromkeys("mnk", "i64"), **SMALL},
+                specialization="general",
+            ),
+        )
+    )
+    reason = why_not(module)
+    assert reason is not None
+    assert schedule_hopper(module) is None

@@ -1,0 +1,87 @@
+"""Products whose kernels load through pointers, as Triton kernels are written."""
+
+from __future__ import annotations
+
+import tilewright.language as tl
+
+
+@tl.kernel(divisible=("n", "k"))
+def rows_and_columns(
+    a, b, c, m, n, k,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Write `a @ b`, row-major; rows and columns are masked wherever they are used."""
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, k, BLOCK_K):
+        depth = start + tl.arange(0, BLOCK_K)
+        left = tl.load(
+            a + rows[:, None] * k + depth[None, :], mask=(rows < m)[:, None] & (depth < k)[None, :]
+        )
+        right = tl.load(
+            b + depth[:, None] * n + columns[None, :],
+            mask=(depth < k)[:, None] & (columns < n)[None, :],
+        )
+        total = tl.dot(left, right, total)
+    mask = (rows < m)[:, None] & (columns < n)[None, :]
+    tl.store(c + rows[:, None] * n + columns[None, :], total.to(c.dtype), mask=mask)
+
+
+@tl.kernel(divisible=("a_row", "b_row", "c_row"))
+def moving_pointers(
+    a, b, c, m, n, k, a_row, b_row, c_row,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Write `a @ b`, of pointers that the loop moves, in groups of rows of tiles."""
+    program = tl.program_id(0)
+    tiles_m, tiles_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
+    first = program // (GROUP * tiles_n) * GROUP
+    inside = program % (GROUP * tiles_n)
+    width = tl.minimum(tiles_m - first, GROUP)
+    tile_m, tile_n = first + inside % width, inside // width
+    tl.assume(tile_m >= 0)
+    tl.assume(tile_n >= 0)
+    rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    depth = tl.arange(0, BLOCK_K)
+    lefts = a + (rows[:, None] * a_row + depth[None, :])
+    rights = b + (depth[:, None] * b_row + columns[None, :])
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for step in range(tl.cdiv(k, BLOCK_K)):
+        left_over = k - step * BLOCK_K
+        left = tl.load(lefts, mask=(rows[:, None] < m) & (depth[None, :] < left_over), other=0.0)
+        right = tl.load(
+            rights, mask=(depth[:, None] < left_over) & (columns[None, :] < n), other=0.0
+        )
+        total = tl.dot(left, right, total)
+        lefts += BLOCK_K
+        rights += BLOCK_K * b_row
+    mask = (rows[:, None] < m) & (columns[None, :] < n)
+    tl.store(c + c_row * rows[:, None] + columns[None, :], total.to(c.dtype), mask=mask)
+
+
+@tl.kernel(divisible=("n", "k", "a_batch", "b_batch", "c_batch"))
+def batched_turned(
+    a, b, c, m, n, k, a_batch, b_batch, c_batch,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Write `a[i] @ b[i].T` for each i of a batch, `b[i]` `[N, K]`."""
+    batch = tl.program_id(2)
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, k, BLOCK_K):
+        depth = start + tl.arange(0, BLOCK_K)
+        left = tl.load(
+            a + batch * a_batch + rows[:, None] * k + depth[None, :],
+            mask=(rows < m)[:, None] & (depth < k)[None, :],
+        )
+        right = tl.load(
+            b + batch * b_batch + depth[:, None] + columns[None, :] * k,
+            mask=(depth < k)[:, None] & (columns < n)[None, :],
+        )
+        total = tl.dot(left, right, total)
+    mask = (rows < m)[:, None] & (columns < n)[None, :]
+    target = c + batch * c_batch + rows[:, None] * n + columns[None, :]
+    tl.store(target, total.to(c.dtype), mask=mask)
