@@ -12,6 +12,7 @@ from tilewright_compiler.emit.module import EMITTERS
 from tilewright_compiler.interpret import scheduled
 from tilewright_compiler.ir.ops import roles, shared
 from tilewright_compiler.passes import PASSES
+from tilewright_compiler.schedule import hopper
 from tilewright_compiler.schedule import plan as schedule_plan
 from tilewright_release.audit import library_kernels
 from tilewright_release.checkout import Checkout
@@ -61,8 +62,8 @@ def test_a_language_family_has_stub_and_lowering_of_one_name(family: str) -> Non
 
 
 @pytest.mark.parametrize("name", _stems(_COMPILER / "passes"))
-def test_a_pass_is_a_file_a_function_and_called_by_the_list_or_the_schedule(name: str) -> None:
-    in_schedule = callable(getattr(schedule_plan, name, None))
+def test_a_pass_is_a_file_a_function_and_called_by_the_list_or_a_schedule(name: str) -> None:
+    in_schedule = any(callable(getattr(plan, name, None)) for plan in (schedule_plan, hopper))
     assert name in [run.__name__ for run in PASSES] or in_schedule
 
 
