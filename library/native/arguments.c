@@ -91,7 +91,7 @@ PyObject *tw_set_classifier(PyObject *Py_UNUSED(module), PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-static int ask_classifier(TypeEntry *entry, PyObject *value, PyObject *type)
+TW_COLD static int ask_classifier(TypeEntry *entry, PyObject *value, PyObject *type)
 {
     TypeEntry found = {.kind = KIND_BUFFER};
     if (!PyObject_TypeCheck(value, tw_buffer_type)) {
@@ -118,15 +118,20 @@ static int ask_classifier(TypeEntry *entry, PyObject *value, PyObject *type)
     return 0;
 }
 
+static inline TypeEntry *place_of(PyObject *type)
+{
+    return &types[((uintptr_t)type >> 5) % TYPE_SLOTS];
+}
+
 // The entry of a value's type, valid until Python code runs; NULL with an error.
 static inline const TypeEntry *type_entry(PyObject *value)
 {
     PyObject *type = (PyObject *)Py_TYPE(value);
-    TypeEntry *entry = &types[((uintptr_t)type >> 5) % TYPE_SLOTS];
+    TypeEntry *entry = place_of(type);
     return entry->type == type || ask_classifier(entry, value, type) == 0 ? entry : NULL;
 }
 
-static int bad_argument(const Call *call, int index, const char *format, ...)
+TW_COLD static int bad_argument(const Call *call, int index, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -528,6 +533,24 @@ static int borrow_dlpack(Call *call, int index)
     return 0;
 }
 
+static int classify_buffer(Call *call, int index, Buffer *buffer)
+{
+    const Storage *storage = buffer->storage;
+    if (storage == NULL || storage->freed) {
+        return bad_argument(call, index, "is a buffer that was freed");
+    }
+    pointer_slot(call, index, buffer->address, buffer->code);
+    Slot *slot = &call->slots[index];
+    slot->buffer = buffer;
+    slot->read_only = (unsigned char)storage->is_read_only;
+    // Waiting for the legacy stream is only needed by a launch elsewhere: settled when that is known.
+    if ((storage->has_source ? stream_source(call, index, &storage->source)
+                             : foreign_stream(call, index, storage->stream)) < 0) {
+        return -1;
+    }
+    return on_device(call, index, storage->device);
+}
+
 int tw_classify(Call *call, int index, PyObject *value)
 {
     Slot *slot = &call->slots[index];
@@ -538,6 +561,10 @@ int tw_classify(Call *call, int index, PyObject *value)
         slot->kind = SLOT_SCALAR;
         slot->code = CODE_I64;
         return pack_integer(call, index, value);
+    }
+    const TypeEntry *known = place_of((PyObject *)Py_TYPE(value));
+    if (known->type == (PyObject *)Py_TYPE(value) && known->kind == KIND_BUFFER) {
+        return classify_buffer(call, index, (Buffer *)value);
     }
     if (PyFloat_CheckExact(value)) {
         slot->kind = SLOT_SCALAR;
@@ -560,22 +587,8 @@ int tw_classify(Call *call, int index, PyObject *value)
         }
     }
     switch (kind) {
-    case KIND_BUFFER: {
-        Buffer *buffer = (Buffer *)value;
-        if (buffer->storage == NULL || buffer->storage->freed) {
-            return bad_argument(call, index, "is a buffer that was freed");
-        }
-        pointer_slot(call, index, buffer->address, buffer->code);
-        slot->buffer = buffer;
-        slot->read_only = (unsigned char)buffer->storage->is_read_only;
-        const Storage *storage = buffer->storage;
-        // Waiting for the legacy stream is only needed by a launch elsewhere: settled when that is known.
-        if ((storage->has_source ? stream_source(call, index, &storage->source)
-                                 : foreign_stream(call, index, storage->stream)) < 0) {
-            return -1;
-        }
-        return on_device(call, index, storage->device);
-    }
+    case KIND_BUFFER:
+        return classify_buffer(call, index, (Buffer *)value);
     case KIND_TORCH:
         return classify_torch(call, index, value);
     case KIND_CUDA_ARRAY:

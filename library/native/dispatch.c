@@ -166,13 +166,13 @@ int tw_find_device(Call *call)
     return tw_device(call->device) == NULL ? -1 : tw_finish_arguments(call);
 }
 
-static int launch_on_device(Dispatcher *self, Call *call, const Bound *bound, const uint64_t grid[3])
+static int launch_on_device(Dispatcher *self, Call *call, const Bound *bound, const uint64_t grid[3], int is_fast)
 {
     if (tw_find_device(call) < 0) {
         return -1;
     }
-    int is_fast = 1;
-    for (int i = 0; is_fast && i < self->count; i++) {
+    // What DLPack was asked for has its address only now.
+    for (int i = 0; call->has_dlpack && is_fast && i < self->count; i++) {
         is_fast = tw_slot_allows_fast(self, &call->slots[i], i);
     }
     Plan *plan = tw_plan_for(self, call, bound, is_fast);
@@ -204,11 +204,13 @@ static int run(const Launch *launch, const Given *given, Call *call)
     if (bind(self, given, &bound, call) < 0) {
         return -1;
     }
+    int is_fast = 1;
     for (int i = 0; i < self->count; i++) {
         if ((self->is_constexpr[i] ? tw_classify_constexpr(call, i, bound.values[i])
                                    : tw_classify(call, i, bound.values[i])) < 0) {
             return -1;
         }
+        is_fast &= tw_slot_allows_fast(self, &call->slots[i], i);
     }
     if (tw_check_sides(self, call) < 0) {
         return -1;
@@ -219,7 +221,8 @@ static int run(const Launch *launch, const Given *given, Call *call)
     if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) {
         return 0;
     }
-    return call->host_from >= 0 ? tw_interpret(self, &bound, grid) : launch_on_device(self, call, &bound, grid);
+    return call->host_from >= 0 ? tw_interpret(self, &bound, grid)
+                                : launch_on_device(self, call, &bound, grid, is_fast);
 }
 
 // Field by field: clearing the whole of it costs more than a launch.

@@ -34,9 +34,27 @@ typedef struct {
     PyObject *values[MAX_PARAMETERS];  // borrowed
 } Bound;
 
+// Whether the fast specialization may be launched with an argument: restates abi.signature.specialize.
+static inline int tw_slot_allows_fast(const Dispatcher *self, const Slot *slot, int index)
+{
+    if (slot->kind == SLOT_POINTER) {
+        return slot->bits % FAST_DIVISOR == 0;
+    }
+    if (slot->kind != SLOT_SCALAR || slot->code == CODE_I1 || slot->code >= CODE_F16) {
+        return 1;
+    }
+    if (!slot->is_exact) {
+        return 0;
+    }
+    if (self->unit[index]) {
+        return slot->integer == 1;
+    }
+    return slot->integer >= -INT32_MAX && slot->integer <= INT32_MAX &&
+           !(self->divisible[index] && slot->integer % FAST_DIVISOR != 0);
+}
+
 // ---- plans.c
 void tw_forget_plans(Dispatcher *self);
-int tw_slot_allows_fast(const Dispatcher *self, const Slot *slot, int index);
 Plan *tw_plan_for(Dispatcher *self, Call *call, const Bound *bound, int is_fast);  // a new reference
 
 // ---- dispatch.c

@@ -8,14 +8,13 @@
 #include <unistd.h>
 
 DriverTable cu;
-int tw_driver_is_open = 0;
+int tw_driver_is_open = 0, tw_was_forked = 0;
+DeviceState tw_devices[MAX_DEVICES];
 PyObject *tw_driver_error, *tw_no_driver_error, *tw_out_of_memory_error, *tw_argument_error, *tw_launch_error;
 
 static int driver_version = 0;
 static int device_count = 0;
-static int was_forked = 0;
 static pid_t opened_by = 0;
-static DeviceState devices[MAX_DEVICES];
 
 int tw_import_errors(void)
 {
@@ -53,11 +52,8 @@ static int raise_driver_error(PyObject *type, CUresult code, const char *call, P
     return -1;
 }
 
-int tw_check(CUresult result, const char *call)
+int tw_raise(CUresult result, const char *call)
 {
-    if (result == CUDA_SUCCESS) {
-        return 0;
-    }
     const char *name = NULL;
     if (cu.GetErrorName == NULL || cu.GetErrorName(result, &name) != CUDA_SUCCESS || name == NULL) {
         name = "unknown CUresult";
@@ -110,7 +106,7 @@ int tw_open_driver(void)
     if (tw_driver_is_open) {
         // The flag is set by os.register_at_fork; the pid check catches a fork made outside Python and costs
         // a system call, so only this slow path makes it.
-        if (was_forked || getpid() != opened_by) {
+        if (tw_was_forked || getpid() != opened_by) {
             return raise_driver_error(
                 tw_driver_error, 3, "fork",
                 PyUnicode_FromString("the CUDA driver was opened before this process was forked, and CUDA does "
@@ -164,17 +160,12 @@ static int check_index(int index)
     return 0;
 }
 
-DeviceState *tw_device(int index)
+DeviceState *tw_open_device(int index)
 {
-    // The hot path: open, in range, retained, and not in a forked child.
-    if (tw_driver_is_open && !was_forked && index >= 0 && index < device_count &&
-        devices[index].context != NULL) {
-        return &devices[index];
-    }
     if (check_index(index) < 0) {
         return NULL;
     }
-    DeviceState *device = &devices[index];
+    DeviceState *device = &tw_devices[index];
     if (device->context != NULL) {
         return device;
     }
@@ -208,15 +199,11 @@ DeviceState *tw_device(int index)
     return device;
 }
 
-int tw_enter(const DeviceState *device, int *pushed)
+int tw_switch_context(const DeviceState *device, int *pushed)
 {
     CUcontext current = NULL;
-    *pushed = 0;
     if (tw_check(cu.CtxGetCurrent(&current), "cuCtxGetCurrent") < 0) {
         return -1;
-    }
-    if (current == device->context) {
-        return 0;
     }
     // A thread without a context gets the primary one for good, as the runtime API does; a thread that has
     // another one finds it again afterwards.
@@ -233,11 +220,6 @@ void tw_leave(int pushed)
     if (pushed) {
         (void)cu.CtxPopCurrent(&ignored);
     }
-}
-
-int tw_driver_is_usable(void)
-{
-    return tw_driver_is_open && !was_forked;
 }
 
 int tw_is_capturing(CUstream stream)
@@ -295,7 +277,7 @@ PyObject *tw_device_total_memory(PyObject *Py_UNUSED(module), PyObject *argument
 
 PyObject *tw_after_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    was_forked = tw_driver_is_open;
+    tw_was_forked = tw_driver_is_open;
     Py_RETURN_NONE;
 }
 

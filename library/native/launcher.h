@@ -39,17 +39,45 @@ typedef struct {
     size_t cache_limit;
 } DeviceState;
 
+// Of what a launch is unlikely to need: kept apart from what it does, which then fits in less of the processor's cache.
+#define TW_COLD __attribute__((cold, noinline))
+
 extern DriverTable cu;
-extern int tw_driver_is_open;
+extern int tw_driver_is_open, tw_was_forked;
+extern DeviceState tw_devices[MAX_DEVICES];
 extern PyObject *tw_driver_error, *tw_no_driver_error, *tw_out_of_memory_error, *tw_argument_error, *tw_launch_error;
 
 int tw_import_errors(void);
 int tw_open_driver(void);                              // idempotent; -1 with NoDriverError set
-DeviceState *tw_device(int index);                     // opens the driver and retains the primary context
-int tw_enter(const DeviceState *device, int *pushed);  // makes the device's primary context current
+TW_COLD DeviceState *tw_open_device(int index);
+TW_COLD int tw_switch_context(const DeviceState *device, int *pushed);
 void tw_leave(int pushed);
-int tw_check(CUresult result, const char *call);  // 0, or -1 with DriverError set
-int tw_driver_is_usable(void);                    // open, and not inherited through a fork
+TW_COLD int tw_raise(CUresult result, const char *call);
+
+static inline int tw_driver_is_usable(void)  // open, and not inherited through a fork
+{
+    return tw_driver_is_open && !tw_was_forked;
+}
+
+static inline DeviceState *tw_device(int index)  // opens the driver and retains the primary context
+{
+    int is_known = tw_driver_is_usable() && (unsigned int)index < MAX_DEVICES && tw_devices[index].context != NULL;
+    return is_known ? &tw_devices[index] : tw_open_device(index);
+}
+
+static inline int tw_check(CUresult result, const char *call)  // 0, or -1 with DriverError set
+{
+    return result == CUDA_SUCCESS ? 0 : tw_raise(result, call);
+}
+
+static inline int tw_enter(const DeviceState *device, int *pushed)  // makes the device's primary context current
+{
+    CUcontext current = NULL;
+    *pushed = 0;
+    int is_current = cu.CtxGetCurrent(&current) == CUDA_SUCCESS && current == device->context;
+    return is_current ? 0 : tw_switch_context(device, pushed);
+}
+
 int tw_is_capturing(CUstream stream);             // never an error: an unanswerable query counts as no
 int tw_order(DeviceState *device, CUstream first, CUstream then);
 PyObject *tw_driver_version(PyObject *module, PyObject *ignored);
@@ -88,17 +116,19 @@ typedef struct {
     int is_torch;
 } StreamSource;
 
+// What a launch reads comes first: it is in one line of the processor's cache.
 typedef struct {
-    Py_ssize_t references;
     uint64_t version;
+    CUstream stream;
+    int device;
+    int freed, is_read_only;
+    int has_source;
+    StreamSource source;  // of borrowed memory, then in place of `stream`
+    Py_ssize_t references;
     CUdeviceptr address;
     size_t capacity;
     uint64_t capture;  // in which the memory was handed out, or 0
-    int device;
-    int freed, is_borrowed, is_read_only;
-    int has_source;
-    StreamSource source;  // of borrowed memory, then in place of `stream`
-    CUstream stream;
+    int is_borrowed;
     PyObject *owner;  // of the stream, or of borrowed memory
 } Storage;
 
@@ -163,21 +193,19 @@ typedef struct {
 
 typedef struct {
     int count;
-    int device;             // -1 until a device argument is seen
-    int device_from;        // slot that fixed it
-    int host_from;          // slot of the first host array, or -1
+    int device;       // -1 until a device argument is seen
+    int device_from;  // slot that fixed it
+    int host_from;    // slot of the first host array, or -1
     int has_stream;
-    CUstream stream;
     int has_dlpack;  // an argument whose memory is asked for when the stream is known
-    int foreign_count;
+    int foreign_count, source_count, held_count;
+    CUstream stream;
+    PyObject *names;   // borrowed tuple
+    PyObject *kernel;  // borrowed name
     CUstream foreign[MAX_FOREIGN_STREAMS];
-    int source_count;
     StreamSource sources[MAX_STREAM_SOURCES];  // the launch goes to the first's stream and waits for the others'
-    int held_count;
-    PyObject *held[MAX_PARAMETERS];  // owned: DLPack capsules, plain constexprs; dropped after the launch
-    PyObject *names;                 // borrowed tuple
-    PyObject *kernel;                // borrowed name
     Slot slots[MAX_PARAMETERS];
+    PyObject *held[MAX_PARAMETERS];  // owned: DLPack capsules, plain constexprs; dropped after the launch
 } Call;
 
 int tw_arguments_ready(void);

@@ -6,6 +6,8 @@
 // launches have the arguments of the one before.
 #include "launcher.h"
 
+#include <stdlib.h>
+
 enum {
     OP_CONSTANT, OP_ARGUMENT, OP_GRID, OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_FLOOR_DIVIDE, OP_MODULO, OP_NEGATE,
     OP_LESS, OP_LESS_EQUAL, OP_EQUAL, OP_NOT_EQUAL, OP_AND, OP_OR, OP_NOT, OP_MINIMUM, OP_MAXIMUM, OP_COUNT,
@@ -20,15 +22,18 @@ typedef struct {
 } Expression;
 
 typedef struct {
+    CUtensorMap latest;  // what the last launch gave the kernel
     uint32_t rank, code, swizzle_bytes, rounds_to_tf32;
     uint32_t box[5];
     Expression sizes[5], strides[5];  // outermost first, strides in elements
-    unsigned char latest[sizeof(CUtensorMap)];  // what the last launch gave the kernel
 } TensorMapPlan;
 
 typedef struct {
-    int kind, index, offset, size;
-    int zeroed;
+    int offset, size;  // among the kernel's parameters, in bytes
+} Span;
+
+typedef struct {
+    int kind, index, zeroed;
     Expression expression;
     TensorMapPlan *tensor_map;
 } Parameter;
@@ -49,8 +54,9 @@ struct Plan {
     unsigned int threads, shared_bytes;
     unsigned int cluster[3];
     uint64_t persistent_programs;  // 0 for a user grid
-    int parameter_count, packed_bytes, workspace_count, has_predicate, has_tensor_maps;
+    int parameter_count, workspace_count, has_predicate, has_tensor_maps;
     Parameter *parameters;
+    Span *spans;  // of the parameters, as many
     Expression predicate;
     Latest latest;
     int written_count;
@@ -190,11 +196,12 @@ static int parse_tensor_map(PyObject *tuple, Parameter *parameter)
         PyErr_SetString(PyExc_ValueError, "a tensor map has 1 to 5 dimensions, each with size, stride and box");
         return -1;
     }
-    TensorMapPlan *map = PyMem_Calloc(1, sizeof *map);
-    if (map == NULL) {
+    void *memory;
+    if (posix_memalign(&memory, _Alignof(TensorMapPlan), sizeof(TensorMapPlan)) != 0) {
         PyErr_NoMemory();
         return -1;
     }
+    TensorMapPlan *map = memset(memory, 0, sizeof *map);
     parameter->tensor_map = map;
     map->rank = (uint32_t)rank;
     map->code = code;
@@ -210,18 +217,17 @@ static int parse_tensor_map(PyObject *tuple, Parameter *parameter)
     return 0;
 }
 
-static int parse_parameter(PyObject *tuple, Parameter *parameter)
+static int parse_parameter(PyObject *tuple, Parameter *parameter, Span *span)
 {
     PyObject *extra;
-    if (!PyArg_ParseTuple(tuple, "iiiipO!", &parameter->kind, &parameter->index, &parameter->offset, &parameter->size,
+    if (!PyArg_ParseTuple(tuple, "iiiipO!", &parameter->kind, &parameter->index, &span->offset, &span->size,
                           &parameter->zeroed, &PyTuple_Type, &extra)) {
         return -1;
     }
+    int most = parameter->kind == PARAMETER_TENSOR_MAP ? (int)sizeof(CUtensorMap) : 8;
     if (parameter->kind < PARAMETER_POINTER || parameter->kind > PARAMETER_WORKSPACE || parameter->index < 0 ||
-        parameter->index >= MAX_PARAMETERS || parameter->offset < 0 || parameter->size < 1 ||
-        (parameter->kind != PARAMETER_TENSOR_MAP && parameter->size > 8) ||
-        (parameter->kind == PARAMETER_GRID && parameter->index > 2) ||
-        parameter->offset + parameter->size > MAX_PACKED_BYTES) {
+        parameter->index >= MAX_PARAMETERS || span->offset < 0 || span->size < 1 || span->size > most ||
+        (parameter->kind == PARAMETER_GRID && parameter->index > 2) || span->offset + span->size > MAX_PACKED_BYTES) {
         PyErr_SetString(PyExc_ValueError, "malformed launch parameter");
         return -1;
     }
@@ -311,19 +317,17 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     self->keep_alive = Py_NewRef(keep_alive);
     self->otherwise = Py_NewRef(otherwise);
     self->parameters = PyMem_Calloc((size_t)count + 1, sizeof(Parameter));
-    if (self->parameters == NULL) {
+    self->spans = PyMem_Calloc((size_t)count + 1, sizeof(Span));
+    if (self->parameters == NULL || self->spans == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         Parameter *parameter = &self->parameters[i];
         self->parameter_count++;
-        if (parse_parameter(PyTuple_GetItem(parameters, i), parameter) < 0) {
+        if (parse_parameter(PyTuple_GetItem(parameters, i), parameter, &self->spans[i]) < 0) {
             Py_DECREF(self);
             return NULL;
-        }
-        if (parameter->offset + parameter->size > self->packed_bytes) {
-            self->packed_bytes = parameter->offset + parameter->size;
         }
         self->workspace_count += parameter->kind == PARAMETER_WORKSPACE;
     }
@@ -359,9 +363,10 @@ static void plan_dealloc(PyObject *object)
             PyMem_Free(parameter->tensor_map->sizes[d].code);
             PyMem_Free(parameter->tensor_map->strides[d].code);
         }
-        PyMem_Free(parameter->tensor_map);
+        free(parameter->tensor_map);
     }
     PyMem_Free(self->parameters);
+    PyMem_Free(self->spans);
     PyMem_Free(self->predicate.code);
     Py_XDECREF(self->name);
     Py_XDECREF(self->predicate_text);
@@ -466,12 +471,7 @@ static int make_tensor_map(const Plan *plan, const Parameter *parameter, const C
             key.strides[i - 1] = i == 1 ? row : key.strides[i - 2];
         }
     }
-    CUtensorMap encoded;
-    if (tw_tensor_map(&key, &encoded) < 0) {
-        return -1;
-    }
-    memcpy(map->latest, &encoded, sizeof encoded);
-    return 0;
+    return tw_tensor_map(&key, &map->latest);
 }
 
 static int make_tensor_maps(Plan *plan, const Call *call, const uint64_t grid[3])
@@ -489,16 +489,14 @@ static int make_tensor_maps(Plan *plan, const Call *call, const uint64_t grid[3]
 
 typedef struct {
     int count;
-    CUdeviceptr address[MAX_WORKSPACES];
+    CUdeviceptr address[MAX_WORKSPACES];  // 0 for one of no bytes
     size_t capacity[MAX_WORKSPACES];
 } Workspaces;
 
-static int pack_workspace(const Plan *plan, const Parameter *parameter, const Call *call, const uint64_t grid[3],
-                          DeviceState *device, int capturing, Workspaces *workspaces, unsigned char *packed)
+static int allocate_workspace(const Plan *plan, const Parameter *parameter, const Call *call, const uint64_t grid[3],
+                              DeviceState *device, int capturing, Workspaces *workspaces)
 {
     int64_t size;
-    CUdeviceptr address = 0;
-    size_t capacity = 0;
     if (evaluate(&parameter->expression, call, grid, &size) < 0) {
         return -1;
     }
@@ -506,69 +504,60 @@ static int pack_workspace(const Plan *plan, const Parameter *parameter, const Ca
         PyErr_Format(tw_launch_error, "%U: a workspace of %lld bytes was asked for", plan->name, (long long)size);
         return -1;
     }
-    if (size > 0) {
-        // Inside a capture the memory belongs to the graph and may not come from our free list.
-        int status = capturing ? tw_check(cu.MemAllocAsync == NULL ? 801 : cu.MemAllocAsync(&address, (size_t)size,
-                                                                                              call->stream),
-                                          "cuMemAllocAsync")
-                               : tw_pool_allocate(device, plan->device, (size_t)size, call->stream, 0, &address,
-                                                  &capacity);
-        if (status < 0) {
-            return -1;
-        }
-        workspaces->address[workspaces->count] = address;
-        workspaces->capacity[workspaces->count++] = capacity;
-        if (parameter->zeroed &&
-            tw_check(cu.MemsetD8Async(address, 0, (size_t)size, call->stream), "cuMemsetD8Async") < 0) {
-            return -1;
-        }
+    CUdeviceptr *address = &workspaces->address[workspaces->count];
+    size_t *capacity = &workspaces->capacity[workspaces->count++];
+    *address = 0;
+    if (size == 0) {
+        return 0;
     }
-    memcpy(packed, &address, sizeof address);
-    return 0;
+    // Inside a capture the memory belongs to the graph and may not come from our free list.
+    int status = capturing ? tw_check(cu.MemAllocAsync == NULL ? 801 : cu.MemAllocAsync(address, (size_t)size,
+                                                                                          call->stream),
+                                      "cuMemAllocAsync")
+                           : tw_pool_allocate(device, plan->device, (size_t)size, call->stream, 0, address, capacity);
+    if (status == 0 && parameter->zeroed) {
+        status = tw_check(cu.MemsetD8Async(*address, 0, (size_t)size, call->stream), "cuMemsetD8Async");
+    }
+    return status;
 }
 
-// The low bytes of a word; sizes of a constant number of bytes, unlike others, need no call.
-static inline void store(unsigned char *place, uint64_t bits, int size)
+static void release_workspaces(const Plan *plan, const Call *call, int capturing, const Workspaces *workspaces)
 {
-    switch (size) {
-    case 8: memcpy(place, &bits, 8); break;
-    case 4: memcpy(place, &bits, 4); break;
-    default: memcpy(place, &bits, (size_t)size); break;
+    for (int i = 0; i < workspaces->count; i++) {
+        if (workspaces->address[i] != 0 && capturing) {
+            (void)cu.MemFreeAsync(workspaces->address[i], call->stream);
+        } else if (workspaces->address[i] != 0) {
+            tw_pool_release(plan->device, workspaces->address[i], workspaces->capacity[i], call->stream, 0);
+        }
     }
 }
 
-static int pack(Plan *plan, const Call *call, const uint64_t grid[3], DeviceState *device, int capturing,
-                Workspaces *workspaces, unsigned char *packed)
+// Get everything that the kernel reads in place, and say where: the driver copies each parameter from there. A scalar
+// or an extent is a word of which it takes the low bytes, which on our processors come first.
+static int place_parameters(Plan *plan, const Call *call, const uint64_t grid[3], int is_known, DeviceState *device,
+                            int capturing, Workspaces *workspaces, void **places)
 {
-    if (plan->has_tensor_maps) {
-        if (!is_latest(plan, call, grid) && make_tensor_maps(plan, call, grid) < 0) {
+    for (int i = 0; workspaces->count < plan->workspace_count && i < plan->parameter_count; i++) {
+        const Parameter *parameter = &plan->parameters[i];
+        if (parameter->kind == PARAMETER_WORKSPACE &&
+            allocate_workspace(plan, parameter, call, grid, device, capturing, workspaces) < 0) {
             return -1;
         }
-        // Before workspaces are allocated, which may wait: other threads launch meanwhile.
-        for (int i = 0; i < plan->parameter_count; i++) {
-            const Parameter *parameter = &plan->parameters[i];
-            if (parameter->kind == PARAMETER_TENSOR_MAP) {
-                memcpy(packed + parameter->offset, parameter->tensor_map->latest, sizeof(CUtensorMap));
-            }
-        }
     }
+    // After the workspaces: to get one may wait, and other threads launch meanwhile.
+    is_known = is_known && workspaces->count == 0;
+    if (plan->has_tensor_maps && !is_known && !is_latest(plan, call, grid) && make_tensor_maps(plan, call, grid) < 0) {
+        return -1;
+    }
+    int workspace = 0;
     for (int i = 0; i < plan->parameter_count; i++) {
         const Parameter *parameter = &plan->parameters[i];
-        unsigned char *place = packed + parameter->offset;
         switch (parameter->kind) {
         case PARAMETER_POINTER:
-        case PARAMETER_SCALAR:
-            store(place, call->slots[parameter->index].bits, parameter->size);
-            break;
-        case PARAMETER_GRID:
-            store(place, grid[parameter->index], parameter->size);
-            break;
-        case PARAMETER_TENSOR_MAP:
-            break;
-        default:
-            if (pack_workspace(plan, parameter, call, grid, device, capturing, workspaces, place) < 0) {
-                return -1;
-            }
+        case PARAMETER_SCALAR: places[i] = (void *)&call->slots[parameter->index].bits; break;
+        case PARAMETER_GRID: places[i] = (void *)&grid[parameter->index]; break;
+        case PARAMETER_TENSOR_MAP: places[i] = &parameter->tensor_map->latest; break;
+        default: places[i] = &workspaces->address[workspace++];
         }
     }
     return 0;
@@ -598,16 +587,26 @@ static int physical_grid(const Plan *plan, const uint64_t grid[3], CUlaunchConfi
     return 0;
 }
 
-// Give the plan that serves these arguments: the first, or where its predicate does not hold its second choice.
-static Plan *suited(Plan *plan, const Call *call, const uint64_t grid[3])
+static Plan *second_choice(Plan *plan, const Call *call);
+
+// Give the plan that serves these arguments: the first, or where its predicate does not hold its second choice. And
+// whether its tensor maps are those of its last launch.
+static Plan *suited(Plan *plan, const Call *call, const uint64_t grid[3], int *is_known)
 {
     int64_t holds = 1;
-    if (plan->has_predicate && !is_latest(plan, call, grid) && evaluate(&plan->predicate, call, grid, &holds) < 0) {
+    *is_known = is_latest(plan, call, grid);
+    if (!*is_known && plan->has_predicate && evaluate(&plan->predicate, call, grid, &holds) < 0) {
         return NULL;
     }
     if (holds) {
         return plan;
     }
+    plan = second_choice(plan, call);
+    return plan == NULL ? NULL : suited(plan, call, grid, is_known);
+}
+
+static Plan *second_choice(Plan *plan, const Call *call)
+{
     if (plan->otherwise == Py_None) {
         PyErr_Format(tw_launch_error, "%U: this kernel may only be launched when `%U`, and these arguments do not "
                      "fulfil it", plan->name, plan->predicate_text);
@@ -630,7 +629,7 @@ static Plan *suited(Plan *plan, const Call *call, const uint64_t grid[3])
             Py_DECREF(found);
         }
     }
-    return suited(plan->second, call, grid);
+    return plan->second;
 }
 
 static int check_writes(const Plan *plan, const Call *call)
@@ -696,7 +695,7 @@ static int call_driver(const Plan *plan, CUlaunchConfig *config, void **paramete
     return result == CUDA_SUCCESS ? 0 : check_launch(plan, config, result, "cuLaunchKernelEx");
 }
 
-static int launch_in_context(Plan *plan, Call *call, const uint64_t grid[3], DeviceState *device)
+static int launch_in_context(Plan *plan, Call *call, const uint64_t grid[3], int is_known, DeviceState *device)
 {
     // Field by field: clearing a whole struct costs more than all that a launch writes.
     CUlaunchConfig config;
@@ -706,7 +705,6 @@ static int launch_in_context(Plan *plan, Call *call, const uint64_t grid[3], Dev
     config.stream = call->stream;
     config.attributes = NULL;
     config.attribute_count = 0;
-    _Alignas(128) unsigned char packed[MAX_PACKED_BYTES];
     Workspaces workspaces;
     workspaces.count = 0;
     if (physical_grid(plan, grid, &config) < 0) {
@@ -714,34 +712,23 @@ static int launch_in_context(Plan *plan, Call *call, const uint64_t grid[3], Dev
     }
     int has_foreign = call->foreign_count > 1 || (call->foreign_count == 1 && call->foreign[0] != call->stream);
     int capturing = (has_foreign || plan->workspace_count > 0) && tw_is_capturing(call->stream);
-    memset(packed, 0, (size_t)plan->packed_bytes);
-    int status = pack(plan, call, grid, device, capturing, &workspaces, packed);
+    // A pointer for each, not a packed buffer: given that, the driver puts tensor maps at an address that the copy
+    // engine refuses (error 715, driver 580). It reads as many as the kernel has; what follows is for the driver of
+    // the tests.
+    void *places[MAX_PARAMETERS + 2];
+    int status = place_parameters(plan, call, grid, is_known, device, capturing, &workspaces, places);
     if (status == 0 && has_foreign) {
         status = order_foreign(call, device, capturing, 1);
     }
     if (status == 0) {
-        // One pointer each, not the packed buffer as a whole: given that, the driver puts tensor maps at an
-        // address that the copy engine refuses (error 715, driver 580). The driver reads as many as the kernel
-        // has; the end of the buffer and NULL follow for the fake driver of the tests.
-        void *parameters[MAX_PARAMETERS + 2];
-        int count = plan->parameter_count;
-        for (int i = 0; i < count; i++) {
-            parameters[i] = packed + plan->parameters[i].offset;
-        }
-        parameters[count] = packed + plan->packed_bytes;
-        parameters[count + 1] = NULL;
-        status = call_driver(plan, &config, parameters);
+        places[plan->parameter_count] = NULL;
+        places[plan->parameter_count + 1] = plan->spans;
+        status = call_driver(plan, &config, places);
     }
     if (status == 0 && has_foreign) {
         status = order_foreign(call, device, capturing, 0);
     }
-    for (int i = 0; i < workspaces.count; i++) {
-        if (capturing) {
-            (void)cu.MemFreeAsync(workspaces.address[i], call->stream);
-        } else {
-            tw_pool_release(plan->device, workspaces.address[i], workspaces.capacity[i], call->stream, 0);
-        }
-    }
+    release_workspaces(plan, call, capturing, &workspaces);
     return status;
 }
 
@@ -764,7 +751,8 @@ static int keep_arguments(const Plan *plan, const Call *call)
 
 int tw_plan_launch(Plan *plan, Call *call, const uint64_t grid[3])
 {
-    plan = suited(plan, call, grid);
+    int is_known;
+    plan = suited(plan, call, grid, &is_known);
     if (plan == NULL || check_writes(plan, call) < 0) {
         return -1;
     }
@@ -776,7 +764,7 @@ int tw_plan_launch(Plan *plan, Call *call, const uint64_t grid[3])
     if (tw_enter(device, &pushed) < 0) {
         return -1;
     }
-    int status = launch_in_context(plan, call, grid, device);
+    int status = launch_in_context(plan, call, grid, is_known, device);
     tw_leave(pushed);
     if (status == 0) {
         for (int i = 0; i < plan->written_count; i++) {

@@ -81,13 +81,9 @@ static int matches(const Dispatcher *self, const Entry *entry, const Call *call,
         return 0;
     }
     for (int i = 0; i < self->count; i++) {
-        if (!self->is_constexpr[i]) {
-            if (entry->codes[i] != (call->slots[i].code | call->slots[i].kind << 6)) {
-                return 0;
-            }
-            continue;
-        }
-        if (!same_constexpr(entry->constexprs[i], call->slots[i].value)) {
+        const Slot *slot = &call->slots[i];
+        if (entry->codes[i] != (slot->code | slot->kind << 6) ||
+            (slot->kind == SLOT_CONSTEXPR && !same_constexpr(entry->constexprs[i], slot->value))) {
             return 0;
         }
     }
@@ -153,11 +149,8 @@ static int insert(Dispatcher *self, const Call *call, const Bound *bound, int is
     entry->is_fast = is_fast;
     entry->plan = (Plan *)Py_NewRef((PyObject *)plan);
     for (int i = 0; i < self->count; i++) {
-        if (self->is_constexpr[i]) {
-            entry->constexprs[i] = Py_NewRef(call->slots[i].value);
-        } else {
-            entry->codes[i] = (unsigned char)(call->slots[i].code | call->slots[i].kind << 6);
-        }
+        entry->codes[i] = (unsigned char)(call->slots[i].code | call->slots[i].kind << 6);
+        entry->constexprs[i] = self->is_constexpr[i] ? Py_NewRef(call->slots[i].value) : NULL;
     }
     uint64_t place = hash;
     while (self->table[place & (uint64_t)(self->capacity - 1)] != NULL) {
@@ -166,24 +159,6 @@ static int insert(Dispatcher *self, const Call *call, const Bound *bound, int is
     self->table[place & (uint64_t)(self->capacity - 1)] = entry;
     self->used++;
     return 0;
-}
-
-int tw_slot_allows_fast(const Dispatcher *self, const Slot *slot, int index)
-{
-    if (slot->kind == SLOT_POINTER) {
-        return slot->bits % FAST_DIVISOR == 0;
-    }
-    if (slot->kind != SLOT_SCALAR || slot->code == CODE_I1 || slot->code >= CODE_F16) {
-        return 1;
-    }
-    if (!slot->is_exact) {
-        return 0;
-    }
-    if (self->unit[index]) {
-        return slot->integer == 1;
-    }
-    return slot->integer >= -INT32_MAX && slot->integer <= INT32_MAX &&
-           !(self->divisible[index] && slot->integer % FAST_DIVISOR != 0);
 }
 
 static PyObject *describe(const Dispatcher *self, const Call *call)

@@ -25,7 +25,7 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, 
        NOT_SUPPORTED = 801, INVALID_CONTEXT = 201, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901,
        CAPTURE_ISOLATION = 905, CAPTURE_WRONG_THREAD = 908 };
 enum { MAX_DEVICES = 8, MAX_BLOCKS = 65536, MAX_CAPTURES = 64, MAX_STREAMS = 65536, RELAXED = 2,
-       INVALID_HANDLE = 400 };
+       INVALID_HANDLE = 400, MAP_BYTES = 128 };
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -623,20 +623,26 @@ static CUresult launch(const Config *config, void *function, void **parameters)
     LOG("launch %s grid=%u,%u,%u block=%u shared=%u stream=%llu device=%d", ((Function *)function)->name, config->grid[0],
         config->grid[1], config->grid[2], config->block[0], config->shared,
         (unsigned long long)(uintptr_t)config->stream, depth == 0 ? -1 : stack[depth - 1]->device);
-    // Where the first parameter lies: a tensor map must start at a multiple of 64 bytes.
-    LOG(" at=%d", parameters[0] == NULL ? 0 : (int)((uintptr_t)parameters[0] % 64));
     for (unsigned int i = 0; i < config->attribute_count; i++) {
         LOG(" attribute%d=%u,%u,%u", config->attributes[i].id, config->attributes[i].value.cluster[0],
             config->attributes[i].value.cluster[1], config->attributes[i].value.cluster[2]);
     }
-    LOG(" packed=");
-    // The launcher gives pointers into one buffer, then the buffer's end, then NULL.
-    int last = 0;
-    while (parameters[last + 1] != NULL) {
-        last++;
+    // After the parameters the launcher gives NULL, then offset and size of each among the bytes that a kernel sees.
+    unsigned char packed[4096] = {0};
+    int count = 0, end = 0, misplaced = 0;
+    while (parameters[count] != NULL) {
+        count++;
     }
-    for (const unsigned char *byte = parameters[0]; byte < (const unsigned char *)parameters[last]; byte++) {
-        LOG("%02x", *byte);
+    const struct { int offset, size; } *spans = parameters[count + 1];
+    for (int i = 0; i < count; i++) {
+        memcpy(packed + spans[i].offset, parameters[i], (size_t)spans[i].size);
+        end = spans[i].offset + spans[i].size > end ? spans[i].offset + spans[i].size : end;
+        misplaced |= spans[i].size == MAP_BYTES ? (int)((uintptr_t)parameters[i] % 64) : 0;
+    }
+    // A tensor map must start at a multiple of 64 bytes.
+    LOG(" at=%d packed=", misplaced);
+    for (int i = 0; i < end; i++) {
+        LOG("%02x", packed[i]);
     }
     LOG("\n");
     funlockfile(log_file);
