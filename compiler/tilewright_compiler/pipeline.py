@@ -27,6 +27,7 @@ from tilewright_compiler.analysis.alias import written_arguments
 from tilewright_compiler.analysis.tensor_maps import added_parameters, launch_condition
 from tilewright_compiler.backend.beside import Beside
 from tilewright_compiler.backend.cubin import check_cubin
+from tilewright_compiler.backend.dependent_launch import with_wait
 from tilewright_compiler.backend.ptx import lower_to_ptx, parse_ptx
 from tilewright_compiler.backend.ptxas import assemble
 from tilewright_compiler.capabilities import BASELINE, OWN_TEXTS, PtxFlavor, capabilities_of
@@ -245,6 +246,7 @@ def _cubin(
     ptx: Ptx, target: Target, *, options: CompileOptions, store: Store | None, record: Snapshots
 ) -> Cubin:
     name = f"ptxas {target}"
+    ptx = with_wait(ptx, target)
     key = ""
     if store is not None:
         key = _key("cubin", ptx.text, ptxas_id(), str(target), str(options))
@@ -290,6 +292,7 @@ def _pack_cubin(cubin: Cubin) -> bytes:
         "static_shared_bytes": cubin.static_shared_bytes,
         "warnings": list(cubin.warnings),
         "log": cubin.log,
+        "waits": cubin.waits,
     }
     return json.dumps(head).encode() + b"\n" + cubin.data
 

@@ -26,6 +26,7 @@ typedef struct {
     union {
         char pad[64];
         struct { unsigned int x, y, z; } cluster;
+        int allowed;
     } value;
 } CUlaunchAttribute;
 
@@ -56,6 +57,7 @@ enum {
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
     CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
     CU_EVENT_DISABLE_TIMING = 2,
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
     STREAM_NON_BLOCKING = 1,

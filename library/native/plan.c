@@ -54,6 +54,7 @@ struct Plan {
     unsigned int threads, shared_bytes;
     unsigned int cluster[3];
     uint64_t persistent_programs;  // 0 for a user grid
+    int waits;                     // by itself for the kernels before it: its launch may begin while they end
     int parameter_count, workspace_count, has_predicate, has_tensor_maps;
     Parameter *parameters;
     Span *spans;  // of the parameters, as many
@@ -285,14 +286,14 @@ static void find_remembered(Plan *plan)
 static PyObject *plan_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"name", "function", "device", "threads", "shared_bytes", "cluster",
-                            "persistent_programs", "parameters", "writes", "predicate", "predicate_text",
+                            "persistent_programs", "waits", "parameters", "writes", "predicate", "predicate_text",
                             "keep_alive", "otherwise", NULL};
     PyObject *name, *parameters, *writes, *predicate, *predicate_text, *keep_alive, *otherwise = Py_None;
     unsigned long long function, persistent;
-    int device;
+    int device, waits;
     unsigned int threads, shared_bytes, cluster[3];
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "UKiII(III)KO!O!O!UO|O", names, &name, &function, &device,
-                                     &threads, &shared_bytes, &cluster[0], &cluster[1], &cluster[2], &persistent,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "UKiII(III)KpO!O!O!UO|O", names, &name, &function, &device,
+                                     &threads, &shared_bytes, &cluster[0], &cluster[1], &cluster[2], &persistent, &waits,
                                      &PyTuple_Type, &parameters, &PyTuple_Type, &writes, &PyTuple_Type, &predicate,
                                      &predicate_text, &keep_alive, &otherwise)) {
         return NULL;
@@ -312,6 +313,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     self->shared_bytes = shared_bytes;
     memcpy(self->cluster, cluster, sizeof cluster);
     self->persistent_programs = persistent;
+    self->waits = waits;
     self->name = Py_NewRef(name);
     self->predicate_text = Py_NewRef(predicate_text);
     self->keep_alive = Py_NewRef(keep_alive);
@@ -674,7 +676,10 @@ static int check_launch(const Plan *plan, const CUlaunchConfig *config, CUresult
 
 static int call_driver(const Plan *plan, CUlaunchConfig *config, void **parameters)
 {
-    if (plan->cluster[0] * plan->cluster[1] * plan->cluster[2] == 1) {
+    int is_clustered = plan->cluster[0] * plan->cluster[1] * plan->cluster[2] != 1;
+    // In a graph the edge would be of a kind that older drivers do not capture.
+    int may_overlap = plan->waits && cu.LaunchKernelEx != NULL && !tw_is_capturing(config->stream);
+    if (!is_clustered && !may_overlap) {
         CUresult result = cu.LaunchKernel(plan->function, config->grid_x, config->grid_y, config->grid_z,
                                           config->block_x, 1, 1, config->shared_bytes, config->stream, parameters, NULL);
         return result == CUDA_SUCCESS ? 0 : check_launch(plan, config, result, "cuLaunchKernel");
@@ -683,14 +688,20 @@ static int call_driver(const Plan *plan, CUlaunchConfig *config, void **paramete
         PyErr_SetString(tw_launch_error, "the CUDA driver has no cuLaunchKernelEx; r525 or newer is needed");
         return -1;
     }
-    CUlaunchAttribute attribute;
-    memset(&attribute, 0, sizeof attribute);
-    attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-    attribute.value.cluster.x = plan->cluster[0];
-    attribute.value.cluster.y = plan->cluster[1];
-    attribute.value.cluster.z = plan->cluster[2];
-    config->attributes = &attribute;
-    config->attribute_count = 1;
+    CUlaunchAttribute attributes[2];
+    config->attributes = attributes;
+    if (is_clustered) {
+        CUlaunchAttribute *attribute = &attributes[config->attribute_count++];
+        attribute->id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attribute->value.cluster.x = plan->cluster[0];
+        attribute->value.cluster.y = plan->cluster[1];
+        attribute->value.cluster.z = plan->cluster[2];
+    }
+    if (may_overlap) {
+        CUlaunchAttribute *attribute = &attributes[config->attribute_count++];
+        attribute->id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute->value.allowed = 1;
+    }
     CUresult result = cu.LaunchKernelEx(config, plan->function, parameters, NULL);
     return result == CUDA_SUCCESS ? 0 : check_launch(plan, config, result, "cuLaunchKernelEx");
 }

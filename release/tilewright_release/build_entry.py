@@ -185,6 +185,7 @@ def _pack_record(entry: BuiltEntry) -> bytes:
                 "stack_bytes": cubin.stack_bytes,
                 "static_shared_bytes": cubin.static_shared_bytes,
                 "warnings": list(cubin.warnings),
+                "waits": cubin.waits,
             }
             for cubin in entry.cubins
         ],

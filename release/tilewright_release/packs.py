@@ -172,6 +172,7 @@ def _records(
             build_key=build_key(built.source_key, cubin.target),
             validated=validated.gpus(hashlib.sha256(cubin.data).hexdigest()),
             abi=cubin.abi,
+            waits=cubin.waits,
         )
         for cubin in cubins
     }

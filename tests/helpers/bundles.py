@@ -63,10 +63,12 @@ def write_bundle(
     own: Mapping[str, LaunchAbi] | None = None,
     shared_bytes: int = 0,
     min_driver: int = 12000,
+    waiting: bool = False,
 ) -> Manifest:
     """Write a bundle; `abis` replaces the launch ABI of kernels by name.
 
-    Kernels in `own` have a second cubin for sm_90a, launched as it says there.
+    Kernels in `own` have a second cubin for sm_90a, launched as it says there. With `waiting` the
+    cubins for sm_90a wait by themselves for the kernels before them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     codes: list[bytes] = []
@@ -96,6 +98,7 @@ def write_bundle(
                     toolchain="test",
                     build_key="0" * 64,
                     abi=own_abi if target.endswith(OWN_SCHEDULE) else None,
+                    waits=waiting and blob_target(target) == "sm_90a",
                 )
             entries[keys.source_key(kernel.digest, signature)] = Entry(
                 kernel=kernel.qualified_name,

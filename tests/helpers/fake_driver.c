@@ -624,8 +624,11 @@ static CUresult launch(const Config *config, void *function, void **parameters)
         config->grid[1], config->grid[2], config->block[0], config->shared,
         (unsigned long long)(uintptr_t)config->stream, depth == 0 ? -1 : stack[depth - 1]->device);
     for (unsigned int i = 0; i < config->attribute_count; i++) {
-        LOG(" attribute%d=%u,%u,%u", config->attributes[i].id, config->attributes[i].value.cluster[0],
-            config->attributes[i].value.cluster[1], config->attributes[i].value.cluster[2]);
+        const Attribute *attribute = &config->attributes[i];
+        LOG(" attribute%d=%u", attribute->id, attribute->value.cluster[0]);
+        if (attribute->id == 4) {  // the extents of a cluster
+            LOG(",%u,%u", attribute->value.cluster[1], attribute->value.cluster[2]);
+        }
     }
     // After the parameters the launcher gives NULL, then offset and size of each among the bytes that a kernel sees.
     unsigned char packed[4096] = {0};

@@ -42,7 +42,7 @@ def install(
             abi=abi,
             ptx=code_of("ptx", name).decode(),
             cubins={
-                str(target): SimpleNamespace(data=code_of(str(target), name), abi=None)
+                str(target): SimpleNamespace(data=code_of(str(target), name), abi=None, waits=False)
                 for target in targets
             },
         )

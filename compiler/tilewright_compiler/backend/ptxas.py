@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.abi.target import Target
 from tilewright.errors import InternalCompilerError
+from tilewright_compiler.backend.dependent_launch import WAIT
 from tilewright_compiler.backend.ptx import parse_ptx
 from tilewright_compiler.ir.stages import Cubin, Ptx
 from tilewright_compiler.options import DEFAULT, CompileOptions
@@ -103,7 +105,8 @@ def _attempt(
             )
             raise InternalCompilerError(msg)
         data = result.read_bytes()
-    return _cubin(data, log, entry=ptx.entry, target=target)
+    cubin = _cubin(data, log, entry=ptx.entry, target=target)
+    return replace(cubin, waits=WAIT in ptx.text)
 
 
 def disassemble(data: bytes) -> str:

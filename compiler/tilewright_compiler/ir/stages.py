@@ -48,6 +48,7 @@ class Cubin:
     """An assembled kernel with what ptxas says of it. `spill_bytes` is stores plus loads.
 
     `abi` is how it is launched if its schedule is its target's own, else None: as the kernel is.
+    With `waits` it waits by itself for the kernels before it.
     """
 
     data: bytes
@@ -60,6 +61,7 @@ class Cubin:
     warnings: tuple[str, ...] = ()
     log: str = ""
     abi: LaunchAbi | None = None
+    waits: bool = False
 
     @property
     def key(self) -> str:

@@ -70,7 +70,8 @@ class LaunchAbi:
     """Everything that a launch must know beyond the cubin itself.
 
     `writes` names the pointer parameters that the kernel stores to; `tma_ok` is an expression over
-    launch arguments that must be true for this entry to be launched, empty for always.
+    launch arguments that must be true for this entry to be launched, empty for always. With `waits`
+    the kernel waits by itself for those before it, so that its launch may begin while they end.
     """
 
     entry: str
@@ -81,6 +82,7 @@ class LaunchAbi:
     grid_kind: GridKind = "user"
     tma_ok: str = ""
     writes: tuple[str, ...] = ()
+    waits: bool = False
 
     def offsets(self) -> tuple[int, ...]:
         """Byte offset of each parameter: natural alignment, as CUDA lays out `.param` space."""

@@ -22,6 +22,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, overload
@@ -67,7 +68,8 @@ class Blob:
     `target` is what it was made for (`sm_90a`; of a PTX text its `.target`), `min_driver` the
     lowest CUDA version of a driver that loads it, as cuDriverGetVersion counts (12000 is 12.0).
     `shared_bytes` is static shared memory. `validated` names the GPUs on which it ran and gave the
-    right result. `abi` is how this blob is launched, None if as its entry says.
+    right result. `abi` is how this blob is launched, None if as its entry says; with `waits` it
+    waits by itself for the kernels before it.
     """
 
     sha256: str
@@ -83,6 +85,7 @@ class Blob:
     build_key: str
     validated: tuple[str, ...] = ()
     abi: LaunchAbi | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +100,8 @@ class Entry:
 
     def abi_of(self, blob: Blob) -> LaunchAbi:
         """Return how a blob of this entry is launched."""
-        return self.abi if blob.abi is None else blob.abi
+        abi = self.abi if blob.abi is None else blob.abi
+        return replace(abi, waits=True) if blob.waits else abi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -428,6 +432,8 @@ def _blob_to_json(blob: Blob, toolchains: Sequence[str]) -> dict[str, Any]:
     }
     if blob.abi is not None:
         data["abi"] = blob.abi.to_json()
+    if blob.waits:
+        data["waits"] = True
     return data
 
 
@@ -446,4 +452,5 @@ def _blob_from_json(data: dict[str, Any], toolchains: Sequence[str]) -> Blob:
         build_key=data["build_key"],
         validated=tuple(data["validated"]),
         abi=LaunchAbi.from_json(data["abi"]) if "abi" in data else None,
+        waits=data.get("waits", False) is True,
     )

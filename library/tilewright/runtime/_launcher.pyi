@@ -69,6 +69,7 @@ class Plan:
         shared_bytes: int,
         cluster: tuple[int, int, int],
         persistent_programs: int,
+        waits: bool,
         parameters: tuple[tuple[int, int, int, int, bool, tuple[Any, ...]], ...],
         writes: tuple[int, ...],
         predicate: tuple[int, ...],

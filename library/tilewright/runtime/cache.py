@@ -16,7 +16,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -88,13 +88,16 @@ class UserCache:
         abi: LaunchAbi,
         codes: Mapping[str, bytes],
         own_abis: Mapping[str, LaunchAbi] = MappingProxyType({}),
+        waiting: Collection[str] = (),
     ) -> CachedKernel:
         """Keep what was compiled and return it as an entry; failing to write is no error.
 
-        `own_abis` are those of codes that are not launched by `abi`.
+        `own_abis` are those of codes that are not launched by `abi`; `waiting` are codes that wait
+        by themselves for the kernels before them.
         """
         blobs = {
-            name: blob_of(name, code, freshness, own_abis.get(name)) for name, code in codes.items()
+            name: blob_of(name, code, freshness, own_abis.get(name), waits=name in waiting)
+            for name, code in codes.items()
         }
         entry = Entry(kernel=kernel, family="user", signature=signature, abi=abi, blobs=blobs)
         name = _name(source_key, target)

@@ -74,6 +74,7 @@ def format_cached(cached: CachedKernel) -> bytes:
         "codes": [
             {"name": name, "sha256": blob.sha256, "size": blob.size, "build_key": blob.build_key}
             | ({} if blob.abi is None else {"abi": blob.abi.to_json()})
+            | ({"waits": True} if blob.waits else {})
             for name, blob in sorted(blobs.items())
         ],
     }
@@ -115,7 +116,8 @@ def _parse(head: dict[str, Any], payload: bytes, origin: str) -> CachedKernel:
             raise CorruptBlobError(msg)
         codes[item["sha256"]] = code
         abi = LaunchAbi.from_json(item["abi"]) if "abi" in item else None
-        blobs[item["name"]] = blob_of(item["name"], code, item["build_key"], abi)
+        waits = item.get("waits", False) is True
+        blobs[item["name"]] = blob_of(item["name"], code, item["build_key"], abi, waits=waits)
     if place != len(payload):
         msg = f"cached kernel {origin} has {len(payload) - place} bytes too many"
         raise FormatError(msg)
@@ -129,7 +131,7 @@ def _parse(head: dict[str, Any], payload: bytes, origin: str) -> CachedKernel:
     return CachedKernel(head["name"], entry, codes)
 
 
-def blob_of(name: str, code: bytes, build_key: str, abi: LaunchAbi | None) -> Blob:
+def blob_of(name: str, code: bytes, build_key: str, abi: LaunchAbi | None, *, waits: bool) -> Blob:
     """Return the record of a code that was compiled on this machine."""
     return Blob(
         sha256=hashlib.sha256(code).hexdigest(),
@@ -144,6 +146,7 @@ def blob_of(name: str, code: bytes, build_key: str, abi: LaunchAbi | None) -> Bl
         toolchain="",
         build_key=build_key,
         abi=abi,
+        waits=waits,
     )
 
 

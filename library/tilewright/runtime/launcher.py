@@ -28,7 +28,7 @@ except (ImportError, AttributeError) as error:  # the second where it asks for w
     )
     raise InstallationError(_msg) from error
 
-INTERFACE = "3fd69e9e78aa7bf6"
+INTERFACE = "61f6be82ee8cc2ac"
 """The digest of what the extension and this package know of each other: functions and numbers.
 
 The extension has it built in (library/native/launcher.h), so that one of other sources is refused

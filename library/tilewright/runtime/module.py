@@ -192,6 +192,7 @@ def make_plan(
         shared_bytes=abi.shared_bytes,
         cluster=abi.cluster,
         persistent_programs=persistent,
+        waits=abi.waits,
         parameters=tuple(map(parameter, abi.parameters, abi.offsets())),
         writes=tuple(positions[name] for name in abi.writes),
         predicate=code(abi.tma_ok),

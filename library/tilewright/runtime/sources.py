@@ -100,6 +100,7 @@ class Fetcher:
                         for each, cubin in compiled.cubins.items()
                         if cubin.abi is not None
                     },
+                    waiting={each for each, cubin in compiled.cubins.items() if cubin.waits},
                 )
             blobs = cached.entry.blobs
             own = None if is_common else blobs.get(f"{name}{OWN_SCHEDULE}")

@@ -50,6 +50,7 @@ def blob(name: str, target: str) -> Blob:
         toolchain=f"ptxas-{len(target)}",
         build_key=sha256(name),
         validated=("nvidia-h200",) if target == "sm_90a" else (),
+        waits=target == "sm_90a",
     )
 
 
@@ -106,6 +107,12 @@ def manifest(entries: int = 3, kernels: int = 2) -> Manifest:
     )
 
 
+def test_what_waits_by_itself_is_launched_so() -> None:
+    found = entry("a")
+    waits = {name: found.abi_of(each).waits for name, each in found.blobs.items()}
+    assert waits == {"sm_80": False, "sm_90a": True, PTX: False, f"sm_90a{OWN_SCHEDULE}": True}
+
+
 def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
     written = manifest()
     write_manifest(tmp_path / "manifest.json", written)
@@ -117,6 +124,7 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
         name: found.entries[key].abi_of(blob) for name, blob in found.entries[key].blobs.items()
     }
     assert by_key.pop(f"sm_90a{OWN_SCHEDULE}").num_threads == 384
+    assert by_key.pop("sm_90a") == replace(found.entries[key].abi, waits=True)
     assert set(by_key.values()) == {found.entries[key].abi}
     assert (found.version, found.abi_version, found.schema) == ("0.1.0", 1, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]

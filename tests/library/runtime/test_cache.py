@@ -62,11 +62,12 @@ def test_a_code_keeps_the_launch_abi_that_it_has_of_its_own(tmp_path: Path) -> N
         abi=_ABI,
         codes=codes,
         own_abis={name: own},
+        waiting={name},
     )
     found = UserCache((tmp_path,)).find(_KEY, _TARGET, "f1")
     assert found is not None
     abis = {name: found.entry.abi_of(blob) for name, blob in found.entry.blobs.items()}
-    assert abis == {"sm_90a": _ABI, PTX: _ABI, name: own}
+    assert abis == {"sm_90a": _ABI, PTX: _ABI, name: replace(own, waits=True)}
     assert {blob.target for blob in found.entry.blobs.values()} == {"sm_90a", PTX}
 
 

@@ -282,6 +282,37 @@ print(native.pool_statistics(0)["live_bytes"])
     assert len(workspaces) == 1  # 52 bytes, then reused
 
 
+@pytest.mark.parametrize("origin", ["cubin", "floor"])
+def test_a_kernel_that_waits_by_itself_may_begin_while_others_end(
+    origin: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "bundle"
+    wanted = signatures(
+        strided, x=(float32,), out=(float32,), row_stride=int64, column_stride=int64, BLOCK=64
+    )
+    write_bundle(folder, {strided: wanted}, abis={"strided": _EXPRESSIONS}, waiting=True)
+    done = run_sample(
+        """
+from tilewright.runtime.graph import capture
+x, out = arrays(2, size=4096)
+strided[5](x, out, 32, 1, BLOCK=64)
+with stream.Stream() as own:
+    strided[6](x, out, 32, 1, BLOCK=64, stream=own)
+    with capture(stream=own):
+        strided[7](x, out, 32, 1, BLOCK=64, stream=own)
+""",
+        tmp_path,
+        TILEWRIGHT_BUNDLE_PATH=str(folder),
+        CUDA_FORCE_PTX_JIT="1" if origin == "floor" else "0",
+    )
+    lines = done.lines("launch")
+    assert len(lines) == 3
+    assert all("attribute4=2,1,1" in line for line in lines)
+    # The floor's text waits for nothing, and in a graph the edge would be of another kind.
+    overlapping = ["attribute6=1" in line for line in lines]
+    assert overlapping == ([True, True, False] if origin == "cubin" else [False] * 3)
+
+
 def test_each_launch_gets_the_tensor_map_of_its_own_arguments(
     rich_bundle: Path, tmp_path: Path
 ) -> None:

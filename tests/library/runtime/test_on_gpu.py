@@ -54,6 +54,18 @@ def test_work_on_a_stream_is_ordered_with_arrays_of_the_legacy_stream() -> None:
         np.testing.assert_array_equal(out.numpy(), np.full(count, 3, np.float32))
 
 
+@pytest.mark.parametrize("count", [1000, 100_003, 1 << 22])
+def test_each_kernel_sees_what_the_one_before_wrote(count: int) -> None:
+    """Launches may begin while the kernel before them ends, and then wait for it."""
+    one = memory.from_numpy(np.ones(count, np.float32))
+    left, right = memory.zeros(count, float32), memory.zeros(count, float32)
+    programs = -(-count // 1024)
+    for _ in range(500):
+        vecadd[programs](left, one, right, count, BLOCK=1024)
+        vecadd[programs](right, one, left, count, BLOCK=1024)
+    np.testing.assert_array_equal(left.numpy(), np.full(count, 1000, np.float32))
+
+
 def test_events_time_work() -> None:
     count = 1 << 24
     x = memory.zeros(count, float32)
