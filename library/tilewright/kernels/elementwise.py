@@ -1,40 +1,11 @@
-"""Elementwise kernels with broadcasting, on any strides.
-
-The index space is `[size0, size1, size2, size3]`, to which the caller has collapsed its shape; a
-broadcast axis has stride 0. The three outer axes are the rows of a tile, the inner axis its
-columns. Program axis 0 counts blocks of columns and axis 1 strides over blocks of rows, because a
-grid may be 2^31 - 1 wide but only 65,535 high, and because this order needs no division in the
-common case of one contiguous row.
-"""
+"""Elementwise kernels with broadcasting, on any strides; `kernels.elements` has their walk."""
 
 from __future__ import annotations
 
 import tilewright.language as tl
-from tilewright.kernels.rows import store_row
+from tilewright.kernels.elements import map_elements
 
 MINUS_HALF_LOG2_E = tl.constexpr(-0.7213475204444817)
-
-
-@tl.kernel
-def row_pointers(base, rows, column, size0, size1, size2, stride0, stride1, stride2, stride3):
-    """Return pointers to element `column` of each row; `rows` counts over the three outer axes."""
-    offsets = rows * stride2
-    if size0 * size1 > 1:  # 64-bit division is slow, and most launches have one outer axis
-        index2 = rows % size2
-        index1 = rows // size2 % size1
-        index0 = rows // (size1 * size2)
-        offsets = index0 * stride0 + index1 * stride1 + index2 * stride2
-    return base + (offsets + column * stride3)[:, None]
-
-
-@tl.kernel
-def load_tile(pointers, lanes, stride, mask):
-    """Load a tile of rows; a stride of 1 that only the launch knows spares the multiplications."""
-    if stride == 1:
-        values = tl.load(pointers + lanes, mask=mask)
-    else:
-        values = tl.load(pointers + lanes * stride, mask=mask)
-    return values
 
 
 @tl.kernel
@@ -74,11 +45,9 @@ def gelu_value(a):
 
 
 @tl.kernel
-def add_tile(x_rows, y_rows, out_rows, lanes, x_stride, y_stride, out_stride, mask):
-    """Compute one tile `[BLOCK_M, BLOCK_N]`; `mask` is None for a full one."""
-    a = load_tile(x_rows, lanes, x_stride, mask)
-    b = load_tile(y_rows, lanes, y_stride, mask)
-    store_row(out_rows, lanes, out_stride, a + b, mask)
+def add_value(a, b):
+    """Return `a + b`."""
+    return a + b
 
 
 @tl.kernel(
@@ -98,44 +67,19 @@ def add(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Write `x + y` to `out`."""
-    rows_total = size0 * size1 * size2
-    column = tl.program_id(0) * BLOCK_N
-    lanes = tl.arange(0, BLOCK_N)[None, :]
-    width = tl.minimum(size3 - column, BLOCK_N).to(tl.int32)
-    step = tl.num_programs(1) * BLOCK_M
-    for first in range(tl.program_id(1) * BLOCK_M, rows_total, step):
-        rows = first + tl.arange(0, BLOCK_M)
-        x_rows = row_pointers(
-            x, rows, column, size0, size1, size2, x_stride0, x_stride1, x_stride2, x_stride3
-        )
-        y_rows = row_pointers(
-            y, rows, column, size0, size1, size2, y_stride0, y_stride1, y_stride2, y_stride3
-        )
-        out_rows = row_pointers(
-            out,
-            rows,
-            column,
-            size0,
-            size1,
-            size2,
-            out_stride0,
-            out_stride1,
-            out_stride2,
-            out_stride3,
-        )
-        if (width == BLOCK_N) & (first + BLOCK_M <= rows_total):
-            add_tile(x_rows, y_rows, out_rows, lanes, x_stride3, y_stride3, out_stride3, None)
-        else:
-            mask = lanes < tl.where(rows < rows_total, width, 0)[:, None]  # [BLOCK_M, BLOCK_N]
-            add_tile(x_rows, y_rows, out_rows, lanes, x_stride3, y_stride3, out_stride3, mask)
+    sizes = (size0, size1, size2, size3)
+    sources = (
+        (x, x_stride0, x_stride1, x_stride2, x_stride3),
+        (y, y_stride0, y_stride1, y_stride2, y_stride3),
+    )
+    target = (out, out_stride0, out_stride1, out_stride2, out_stride3)
+    map_elements(add_value, sources, target, sizes, BLOCK_M, BLOCK_N, True)
 
 
 @tl.kernel
-def mul_tile(x_rows, y_rows, out_rows, lanes, x_stride, y_stride, out_stride, mask):
-    """Compute one tile `[BLOCK_M, BLOCK_N]`; `mask` is None for a full one."""
-    a = load_tile(x_rows, lanes, x_stride, mask)
-    b = load_tile(y_rows, lanes, y_stride, mask)
-    store_row(out_rows, lanes, out_stride, a * b, mask)
+def mul_value(a, b):
+    """Return `a * b`."""
+    return a * b
 
 
 @tl.kernel(
@@ -155,43 +99,19 @@ def mul(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Write `x * y` to `out`."""
-    rows_total = size0 * size1 * size2
-    column = tl.program_id(0) * BLOCK_N
-    lanes = tl.arange(0, BLOCK_N)[None, :]
-    width = tl.minimum(size3 - column, BLOCK_N).to(tl.int32)
-    step = tl.num_programs(1) * BLOCK_M
-    for first in range(tl.program_id(1) * BLOCK_M, rows_total, step):
-        rows = first + tl.arange(0, BLOCK_M)
-        x_rows = row_pointers(
-            x, rows, column, size0, size1, size2, x_stride0, x_stride1, x_stride2, x_stride3
-        )
-        y_rows = row_pointers(
-            y, rows, column, size0, size1, size2, y_stride0, y_stride1, y_stride2, y_stride3
-        )
-        out_rows = row_pointers(
-            out,
-            rows,
-            column,
-            size0,
-            size1,
-            size2,
-            out_stride0,
-            out_stride1,
-            out_stride2,
-            out_stride3,
-        )
-        if (width == BLOCK_N) & (first + BLOCK_M <= rows_total):
-            mul_tile(x_rows, y_rows, out_rows, lanes, x_stride3, y_stride3, out_stride3, None)
-        else:
-            mask = lanes < tl.where(rows < rows_total, width, 0)[:, None]  # [BLOCK_M, BLOCK_N]
-            mul_tile(x_rows, y_rows, out_rows, lanes, x_stride3, y_stride3, out_stride3, mask)
+    sizes = (size0, size1, size2, size3)
+    sources = (
+        (x, x_stride0, x_stride1, x_stride2, x_stride3),
+        (y, y_stride0, y_stride1, y_stride2, y_stride3),
+    )
+    target = (out, out_stride0, out_stride1, out_stride2, out_stride3)
+    map_elements(mul_value, sources, target, sizes, BLOCK_M, BLOCK_N, True)
 
 
 @tl.kernel
-def exp_tile(x_rows, out_rows, lanes, x_stride, out_stride, mask):
-    """Compute one tile `[BLOCK_M, BLOCK_N]`; `mask` is None for a full one."""
-    a = load_tile(x_rows, lanes, x_stride, mask)
-    store_row(out_rows, lanes, out_stride, tl.exp(a), mask)
+def exp_value(a):
+    """Return `e ** a`."""
+    return tl.exp(a)
 
 
 @tl.kernel(
@@ -209,40 +129,10 @@ def exp(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Write `e ** x` to `out`."""
-    rows_total = size0 * size1 * size2
-    column = tl.program_id(0) * BLOCK_N
-    lanes = tl.arange(0, BLOCK_N)[None, :]
-    width = tl.minimum(size3 - column, BLOCK_N).to(tl.int32)
-    step = tl.num_programs(1) * BLOCK_M
-    for first in range(tl.program_id(1) * BLOCK_M, rows_total, step):
-        rows = first + tl.arange(0, BLOCK_M)
-        x_rows = row_pointers(
-            x, rows, column, size0, size1, size2, x_stride0, x_stride1, x_stride2, x_stride3
-        )
-        out_rows = row_pointers(
-            out,
-            rows,
-            column,
-            size0,
-            size1,
-            size2,
-            out_stride0,
-            out_stride1,
-            out_stride2,
-            out_stride3,
-        )
-        if (width == BLOCK_N) & (first + BLOCK_M <= rows_total):
-            exp_tile(x_rows, out_rows, lanes, x_stride3, out_stride3, None)
-        else:
-            mask = lanes < tl.where(rows < rows_total, width, 0)[:, None]  # [BLOCK_M, BLOCK_N]
-            exp_tile(x_rows, out_rows, lanes, x_stride3, out_stride3, mask)
-
-
-@tl.kernel
-def gelu_tile(x_rows, out_rows, lanes, x_stride, out_stride, mask):
-    """Compute one tile `[BLOCK_M, BLOCK_N]`; `mask` is None for a full one."""
-    a = load_tile(x_rows, lanes, x_stride, mask)
-    store_row(out_rows, lanes, out_stride, gelu_value(a), mask)
+    sizes = (size0, size1, size2, size3)
+    sources = ((x, x_stride0, x_stride1, x_stride2, x_stride3),)
+    target = (out, out_stride0, out_stride1, out_stride2, out_stride3)
+    map_elements(exp_value, sources, target, sizes, BLOCK_M, BLOCK_N, True)
 
 
 @tl.kernel(
@@ -260,30 +150,7 @@ def gelu(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Write `x / 2 * (1 + erf(x / sqrt 2))` to `out` (Hendrycks and Gimpel 2016)."""
-    rows_total = size0 * size1 * size2
-    column = tl.program_id(0) * BLOCK_N
-    lanes = tl.arange(0, BLOCK_N)[None, :]
-    width = tl.minimum(size3 - column, BLOCK_N).to(tl.int32)
-    step = tl.num_programs(1) * BLOCK_M
-    for first in range(tl.program_id(1) * BLOCK_M, rows_total, step):
-        rows = first + tl.arange(0, BLOCK_M)
-        x_rows = row_pointers(
-            x, rows, column, size0, size1, size2, x_stride0, x_stride1, x_stride2, x_stride3
-        )
-        out_rows = row_pointers(
-            out,
-            rows,
-            column,
-            size0,
-            size1,
-            size2,
-            out_stride0,
-            out_stride1,
-            out_stride2,
-            out_stride3,
-        )
-        if (width == BLOCK_N) & (first + BLOCK_M <= rows_total):
-            gelu_tile(x_rows, out_rows, lanes, x_stride3, out_stride3, None)
-        else:
-            mask = lanes < tl.where(rows < rows_total, width, 0)[:, None]  # [BLOCK_M, BLOCK_N]
-            gelu_tile(x_rows, out_rows, lanes, x_stride3, out_stride3, mask)
+    sizes = (size0, size1, size2, size3)
+    sources = ((x, x_stride0, x_stride1, x_stride2, x_stride3),)
+    target = (out, out_stride0, out_stride1, out_stride2, out_stride3)
+    map_elements(gelu_value, sources, target, sizes, BLOCK_M, BLOCK_N, True)

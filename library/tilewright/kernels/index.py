@@ -13,7 +13,7 @@ their places: `sum_runs` tile by tile, `sum_spans` for those that reach from til
 from __future__ import annotations
 
 import tilewright.language as tl
-from tilewright.kernels.elementwise import row_pointers
+from tilewright.kernels.elements import row_pointers
 from tilewright.kernels.reduction import LOWEST_INTEGER, widened
 
 

@@ -6,8 +6,13 @@ Elements are unsigned integers of 8 to 64 bits, so that one binary serves all ty
 from __future__ import annotations
 
 import tilewright.language as tl
-from tilewright.kernels.elementwise import load_tile, row_pointers
-from tilewright.kernels.rows import store_row
+from tilewright.kernels.elements import map_elements
+
+
+@tl.kernel
+def same(a):
+    """Return `a`."""
+    return a
 
 
 @tl.kernel(
@@ -25,22 +30,10 @@ def copy(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Write `x` to `out`; axes and grid are those of the elementwise kernels."""
-    rows_total = size0 * size1 * size2
-    column = tl.program_id(0) * BLOCK_N
-    lanes = tl.arange(0, BLOCK_N)[None, :]
-    width = tl.minimum(size3 - column, BLOCK_N).to(tl.int32)
-    step = tl.num_programs(1) * BLOCK_M
-    for first in range(tl.program_id(1) * BLOCK_M, rows_total, step):
-        rows = first + tl.arange(0, BLOCK_M)
-        x_rows = row_pointers(
-            x, rows, column, size0, size1, size2, x_stride0, x_stride1, x_stride2, x_stride3
-        )
-        out_rows = row_pointers(
-            out, rows, column, size0, size1, size2,
-            out_stride0, out_stride1, out_stride2, out_stride3,
-        )  # fmt: skip
-        mask = lanes < tl.where(rows < rows_total, width, 0)[:, None]  # [BLOCK_M, BLOCK_N]
-        store_row(out_rows, lanes, out_stride3, load_tile(x_rows, lanes, x_stride3, mask), mask)
+    sources = ((x, x_stride0, x_stride1, x_stride2, x_stride3),)
+    target = (out, out_stride0, out_stride1, out_stride2, out_stride3)
+    sizes = (size0, size1, size2, size3)
+    map_elements(same, sources, target, sizes, BLOCK_M, BLOCK_N, False)
 
 
 @tl.kernel(

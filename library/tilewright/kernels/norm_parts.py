@@ -7,7 +7,7 @@ of words: pairs of elements as they were loaded, which are converted where they 
 from __future__ import annotations
 
 import tilewright.language as tl
-from tilewright.kernels.rows import edge_of, in_f32, load_part, load_parts, store_part
+from tilewright.kernels.rows import edge_of, in_f32, joined, load_part, load_parts, store_part
 
 # From this part on, all registers hold the row.
 WIDEST = tl.constexpr(8192)
@@ -175,12 +175,6 @@ def halves(words, dtype: tl.constexpr):
 def lanes_between(start: tl.constexpr, end: tl.constexpr):
     """Return the numbers from `start` to `end`."""
     return tl.arange(start, end)
-
-
-@tl.kernel
-def joined(parts, part):
-    """Return parts and one more."""
-    return (*parts, part)
 
 
 @tl.kernel

@@ -152,3 +152,9 @@ def in_f32(a, b, c, d, edge):
         d.to(tl.float32),
         edge.to(tl.float32),
     )
+
+
+@tl.kernel
+def joined(parts, part):
+    """Return parts and one more."""
+    return (*parts, part)
