@@ -6,15 +6,13 @@ By default one signature of each kernel and operation; `--prove-all` proves ever
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers.recorded_launches import recorded
+from helpers.proven_cases import CHECKOUT, Case, not_bundled, prove
 from helpers.sides import DTYPES
 from tilewright.abi.numpy_types import from_numpy
 from tilewright.tensor import (
@@ -27,23 +25,10 @@ from tilewright.tensor import (
     scan,
     sorting,
 )
-from tilewright_compiler.interpret.traffic import shared_traffic
-from tilewright_release.checkout import Checkout
 from tilewright_release.signatures import read_signatures
 from tilewright_release.stage_cache import StageCache
 
-_ROOT = Path(__file__).resolve().parents[3]
-
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """An operation to launch."""
-
-    name: str
-    call: Callable[[], object]
-    by_default: bool
 
 
 def operand(shape: tuple[int, ...], dtype: Any, *, skip: int = 0) -> Array:
@@ -190,46 +175,12 @@ def _other_cases() -> list[Case]:
 CASES = [*_axes_cases(), *_movement_cases(), *_other_cases()]
 
 
-@pytest.fixture
-def store(request: pytest.FixtureRequest) -> StageCache:
-    """Keep proofs beside what else pytest keeps."""
-    assert request.config.cache is not None
-    return StageCache(request.config.cache.mkdir("proofs"), "schedules")
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "case" not in metafunc.fixturenames:
-        return
-    every = metafunc.config.getoption("--prove-all")
-    cases = [case for case in CASES if every or case.by_default]
-    metafunc.parametrize("case", cases, ids=[case.name for case in cases])
-
-
 def test_schedule_is_proven(case: Case, store: StageCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    launches = recorded(monkeypatch, case.call, runs=True)
-    assert launches
-    for launch in launches:
-        schedule = launch.prove(store=store)
-        conflicts = [
-            f"{traffic.operation.name} {traffic.access}"
-            for traffic in shared_traffic(schedule)
-            if traffic.loops and traffic.access.ways > 1
-        ]
-        assert not conflicts, "bank conflicts in a loop"
+    prove(case.launches(monkeypatch, runs=True), store)
 
 
 def test_what_the_library_launches_is_bundled(monkeypatch: pytest.MonkeyPatch) -> None:
-    bundled = {
-        (entry.kernel.qualified_name, str(entry.signature))
-        for entry in read_signatures(Checkout(_ROOT))
-    }
-    missing = [
-        f"{case.name}: {launch.kernel.name} {launch.signature}"
-        for case in CASES
-        for launch in recorded(monkeypatch, case.call)
-        if (launch.kernel.qualified_name, str(launch.signature)) not in bundled
-    ]
-    assert not missing
+    assert not [*not_bundled(CASES, monkeypatch)]
 
 
 def test_nothing_is_bundled_that_the_library_does_not_launch(
@@ -239,11 +190,11 @@ def test_nothing_is_bundled_that_the_library_does_not_launch(
     launched = {
         (launch.kernel.qualified_name, str(launch.signature))
         for case in CASES
-        for launch in recorded(monkeypatch, case.call)
+        for launch in case.launches(monkeypatch)
     }
     unused = [
         f"{entry.kernel.name} {entry.signature}"
-        for entry in read_signatures(Checkout(_ROOT))
+        for entry in read_signatures(CHECKOUT)
         if entry.family in families
         and (entry.kernel.qualified_name, str(entry.signature)) not in launched
     ]

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from helpers.recorded_launches import recorded
+from helpers.proven_cases import Case, not_bundled, prove
 from tilewright.abi.dtypes import (
     DType,
     bfloat16,
@@ -36,24 +34,9 @@ from tilewright.tensor.attention_backward import attention_backward
 from tilewright.tensor.configurations import DotConfiguration
 from tilewright.tensor.convolution import convolution
 from tilewright.tensor.matmul import matmul
-from tilewright_compiler.interpret.traffic import shared_traffic
-from tilewright_release.checkout import Checkout
-from tilewright_release.signatures import read_signatures
 from tilewright_release.stage_cache import StageCache
 
-_ROOT = Path(__file__).resolve().parents[3]
-
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """An operation to launch; `patches` replaces functions of a module that choose tiles."""
-
-    name: str
-    call: Callable[[], object]
-    by_default: bool = True
-    patches: tuple[tuple[str, object], ...] = ()
 
 
 def operand(shape: tuple[int, ...], dtype: DType, *, pad: int = 0) -> Array:
@@ -282,49 +265,9 @@ CASES = [
 ]
 
 
-@pytest.fixture
-def store(request: pytest.FixtureRequest) -> StageCache:
-    """Keep proofs beside what else pytest keeps."""
-    assert request.config.cache is not None
-    return StageCache(request.config.cache.mkdir("proofs"), "schedules")
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "case" not in metafunc.fixturenames:
-        return
-    every = metafunc.config.getoption("--prove-all")
-    cases = [case for case in CASES if every or case.by_default]
-    metafunc.parametrize("case", cases, ids=[case.name for case in cases])
-
-
 def test_schedule_is_proven(case: Case, store: StageCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    for function, replacement in case.patches:
-        monkeypatch.setattr(f"tilewright.tensor.{function}", replacement)
-    launches = recorded(monkeypatch, case.call)
-    assert launches
-    for launch in launches:
-        schedule = launch.prove(store=store)
-        conflicts = [
-            f"{traffic.operation.name} {traffic.access}"
-            for traffic in shared_traffic(schedule)
-            if traffic.loops and traffic.access.ways > 1
-        ]
-        assert not conflicts, "bank conflicts in a loop"
+    prove(case.launches(monkeypatch), store)
 
 
 def test_what_the_library_launches_is_bundled(monkeypatch: pytest.MonkeyPatch) -> None:
-    bundled = {
-        (entry.kernel.qualified_name, str(entry.signature))
-        for entry in read_signatures(Checkout(_ROOT))
-    }
-    missing = []
-    for case in CASES:
-        with monkeypatch.context() as patch:
-            for function, replacement in case.patches:
-                patch.setattr(f"tilewright.tensor.{function}", replacement)
-            missing += [
-                f"{case.name}: {launch.kernel.name} {launch.signature}"
-                for launch in recorded(patch, case.call)
-                if (launch.kernel.qualified_name, str(launch.signature)) not in bundled
-            ]
-    assert not missing
+    assert not [*not_bundled(CASES, monkeypatch)]
