@@ -18,8 +18,10 @@ import tilewright.language as tl
 from tilewright.kernels.norm_parts import as_words, halves, is_fine, parameter, without_rest
 from tilewright.kernels.rows import load_row, row_offsets, store_row, working_dtype
 
-# From this width on, rows of f32 and sums for their columns leave no registers for weights.
+# From this width on, a row and sums for its columns leave no registers for the next `dy`.
 FULL = tl.constexpr(8192)
+# So many elements tell about where a row lies; a lane has one of them.
+HEAD = tl.constexpr(32)
 # Tiles of partial sums that are on their way at once: no GPU of today has more rows of them.
 AT_ONCE = tl.constexpr(5)
 
@@ -56,12 +58,15 @@ def taken(keeps, dtype: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constex
 
 @tl.kernel
 def in_lanes(values, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, VECTOR: tl.constexpr):
-    """Return sums of what a thread holds of each row; of a single row it holds 16 elements.
+    """Return sums of what a thread holds of each row, a vector or several, by its first vector.
 
-    `tl.reduce` would leave a thread's vectors apart until all neighbours have met.
+    `tl.reduce` would leave a thread's vectors apart until all neighbours have met. Of a single row
+    a thread holds 16 elements; of several rows each lies in one warp.
     """
     if BLOCK_M == 1:
         return of_vectors(values, 1, 16 // VECTOR, BLOCK_N // 16, VECTOR)
+    if BLOCK_N > 32 * VECTOR:
+        return of_vectors(values, BLOCK_M, BLOCK_N // (32 * VECTOR), 32, VECTOR)
     return of_vectors(values, BLOCK_M, 1, BLOCK_N // VECTOR, VECTOR)
 
 
@@ -87,15 +92,26 @@ def weights_of(keeps, block, dtype: tl.constexpr):
 
 
 @tl.kernel
-def add_three(a, b, c, d, e, f):
-    """Add three and three numbers."""
-    return a + d, b + e, c + f
-
-
-@tl.kernel
 def add_four(a, b, c, d, e, f, g, h):
     """Add four and four numbers."""
     return a + e, b + f, c + g, d + h
+
+
+@tl.kernel
+def four_sums(
+    values, weighted, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, VECTOR: tl.constexpr
+):  # fmt: skip
+    """Return the sums of rows, in one reduction: of squares, of products, of both factors."""
+    return tl.reduce(
+        (
+            in_lanes(values * values, BLOCK_M, BLOCK_N, VECTOR),
+            in_lanes(weighted * values, BLOCK_M, BLOCK_N, VECTOR),
+            in_lanes(weighted, BLOCK_M, BLOCK_N, VECTOR),
+            in_lanes(values, BLOCK_M, BLOCK_N, VECTOR),
+        ),
+        1,
+        add_four,
+    )
 
 
 @tl.kernel(divisible=("columns", "x_stride", "dy_stride", "dx_stride", "bias_start"))
@@ -109,9 +125,11 @@ def norm_backward(
 
     `x`, `dy` and `dx` are `[rows_total, columns]`, `columns <= BLOCK_N`, with columns side by side;
     `partials` is `[programs, columns]`, and again from `bias_start` on. Each tile is loaded while
-    the one before it is worked on, that of `dy` in f32 as soon as it leaves registers for it.
+    the one before it is worked on, that of `dy` in f32 as soon as it leaves registers for it, and
+    of wide rows into shared memory.
     """
     tl.resident(RESIDENT)
+    vector: tl.constexpr = 16 // x.dtype.element_ty.itemsize
     first = tl.program_id(0)
     step = tl.num_programs(0)
     blocks = tl.cdiv(rows_total, BLOCK_M)
@@ -125,54 +143,45 @@ def norm_backward(
     mean_share = tl.where(is_centred != 0, share, 0.0)
     rows = first * BLOCK_M + tl.arange(0, BLOCK_M)
     x_next = kept(load_rows(x, rows, rows_total, lanes, width, x_stride))
-    dy_next = kept(load_rows(dy, rows, rows_total, lanes, width, dy_stride))
-    first_next = first_of_rows(x, rows, rows_total, x_stride)
-    for block in range(first, blocks, step):
+    if BLOCK_N < FULL:
+        dy_next = kept(load_rows(dy, rows, rows_total, lanes, width, dy_stride))
+    heads = tl.arange(0, HEAD)[None, :]
+    head_share = 1.0 / tl.minimum(width, HEAD).to(tl.float32)
+    if not is_fine(x.dtype):
+        first_next = first_of_rows(x, rows, rows_total, x_stride)
+    elif BLOCK_N >= FULL:
+        head_next = load_rows(x, rows, rows_total, heads, width, x_stride)
+    for block in tl.range(first, blocks, step, num_stages=2):
         rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
         following = rows + step * BLOCK_M
+        mask = lanes < tl.where(rows < rows_total, width, 0)[:, None]
         values = taken(x_next, x.dtype, BLOCK_M, BLOCK_N)
-        gradient = taken(dy_next, x.dtype, BLOCK_M, BLOCK_N)
-        if not is_fine(dy.dtype):
-            dy_next = kept(load_rows(dy, following, rows_total, lanes, width, dy_stride))
+        if BLOCK_N < FULL:
+            gradient = taken(dy_next, x.dtype, BLOCK_M, BLOCK_N)
+            if not is_fine(dy.dtype):
+                dy_next = kept(load_rows(dy, following, rows_total, lanes, width, dy_stride))
         x_next = kept(load_rows(x, following, rows_total, lanes, width, x_stride))
-        # What is taken off is the mean, of 16-bit elements a row's first one: that leaves a rest of
-        # the mean to take off, but threads that share a row meet once for all sums.
+        # What is taken off first is the mean, of 16-bit elements a row's first one, of wide rows
+        # that of their heads: that leaves a rest of the mean to take off, but threads that share a
+        # row meet once for all sums.
         if is_centred != 0:
-            if is_fine(x.dtype):
-                pivot = tl.sum(values * share, axis=1)
-            else:
+            if not is_fine(x.dtype):
                 pivot = first_next.to(tl.float32)
                 first_next = first_of_rows(x, following, rows_total, x_stride)
+            elif BLOCK_N >= FULL:
+                pivot = tl.sum(head_next * head_share, axis=1)
+                head_next = load_rows(x, following, rows_total, heads, width, x_stride)
+            else:
+                pivot = tl.sum(values * share, axis=1)
             values = values - pivot[:, None]
             if columns < BLOCK_N:
                 values = tl.where(inside[None, :], values, 0.0)
-        if is_fine(x.dtype) and BLOCK_N >= FULL:
-            again = tl.multiple_of(weight + (block >> 62), 16)  # in every row, from the L1 cache
-            weights = parameter(again, column_lanes, inside, has_weight, 1)
+        if BLOCK_N >= FULL:  # of rows that are written, in place, after they are read
+            dy_rows = dy + (rows * dy_stride)[:, None]
+            gradient = tl.async_copy(dy_rows + lanes, mask=mask, other=0).to(tl.float32)
         weighted = gradient * weights_of(weights, block, weight.dtype)[None, :]
-        if is_fine(x.dtype):
-            variance, along, level = tl.reduce(
-                (
-                    in_lanes(values * values, BLOCK_M, BLOCK_N, 4),
-                    in_lanes(weighted * values, BLOCK_M, BLOCK_N, 4),
-                    in_lanes(weighted, BLOCK_M, BLOCK_N, 4),
-                ),
-                1,
-                add_three,
-            )
-            rest = tl.sum(values * mean_share, axis=1)
-        else:
-            variance, along, level, rest = tl.reduce(
-                (
-                    in_lanes(values * values, BLOCK_M, BLOCK_N, 8),
-                    in_lanes(weighted * values, BLOCK_M, BLOCK_N, 8),
-                    in_lanes(weighted, BLOCK_M, BLOCK_N, 8),
-                    in_lanes(values, BLOCK_M, BLOCK_N, 8),
-                ),
-                1,
-                add_four,
-            )
-            rest = rest * mean_share
+        variance, along, level, rest = four_sums(values, weighted, BLOCK_M, BLOCK_N, vector)
+        rest = rest * mean_share
         variance = tl.maximum(without_rest(variance * share, rest), 0.0)
         along = along - rest * level
         factor = tl.rsqrt(variance + eps)
@@ -190,12 +199,9 @@ def norm_backward(
         else:  # an instruction less, a register more
             result = weighted * factor[:, None] - (level * factor)[:, None]
             result = result - values * (slope * factor)[:, None]
-        mask = inside[None, :]
-        if BLOCK_M > 1:
-            mask = lanes < tl.where(rows < rows_total, width, 0)[:, None]
         dx_rows = dx + (rows * dx_stride)[:, None]
         tl.store(dx_rows + lanes, result, mask=mask)
-        if is_fine(dy.dtype):
+        if BLOCK_N < FULL and is_fine(dy.dtype):
             dy_next = load_rows(dy, following, rows_total, lanes, width, dy_stride)
     sums = partials + first * columns
     if has_weight != 0:

@@ -18,6 +18,7 @@ from tilewright.tensor.configurations import ROWS, ROWS_LOOPED
 
 # One width inside each configuration, odd ones, the edges of a tile, and rows walked in chunks.
 WIDTHS = [1, 2, 31, 100, 128, 129, 511, 1000, 1025, 2049, 4099, 8193, 16384, 16385, 20001]
+NORM_WIDTHS = sorted({*WIDTHS, 32, 33, 127, 256, 512, 1024, 8191, 8192})
 
 
 def close(found: HostArray, expected: Any, *, roundings: float, dtype: str, scale: float) -> None:
@@ -48,7 +49,7 @@ def test_softmax(columns: int, dtype: str, side: str) -> None:
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("columns", WIDTHS)
+@pytest.mark.parametrize("columns", NORM_WIDTHS)
 def test_layer_norm(columns: int, dtype: str, side: str) -> None:
     kind = DTYPES[dtype]
     x = random((3, columns), kind)
@@ -61,7 +62,7 @@ def test_layer_norm(columns: int, dtype: str, side: str) -> None:
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("columns", sorted({*WIDTHS, 32, 33, 127, 256, 512, 1024, 8191, 8192}))
+@pytest.mark.parametrize("columns", NORM_WIDTHS)
 def test_rms_norm_and_l2_norm(columns: int, dtype: str, side: str) -> None:
     kind = DTYPES[dtype]
     x, weight = random((3, columns), kind), random((columns,), kind, seed=1)
@@ -108,6 +109,34 @@ def test_layer_norm_of_steps_on_a_large_mean(mean: float, first: float, side: st
     x = (mean + np.arange(16) * 1e-3).astype(np.float32)[None]
     found = run(side, rows.layer_norm, x, out=poisoned(x.shape, x.dtype))
     np.testing.assert_allclose(found[0, 0], first, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(("base", "spread"), [(1e6, 1e-3), (1e7, 1e-2), (1e6, 1.0), (1e7, 4.0)])
+@pytest.mark.parametrize("columns", [64, 1000, 4096])
+def test_layer_norm_of_what_hardly_differs(
+    columns: int, base: float, spread: float, side: str
+) -> None:
+    """Elements of f32 that differ in their last digits, or not at all."""
+    x = (base + random((2, columns), np.dtype(np.float64)) * spread).astype(np.float32)
+    found = run(side, rows.layer_norm, x, out=poisoned(x.shape, x.dtype))
+    expected = norm_reference.layer_norm(x.astype(np.float64), None, None, eps=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [100, 128, 500, 1024])
+def test_layer_norm_of_a_first_element_above_all_others(
+    columns: int, dtype: str, side: str
+) -> None:
+    """Sums about it, as 16-bit rows may take them, are `columns` times what they leave."""
+    x = random((9, columns), DTYPES[dtype])
+    x[:, 0] = 1000
+    x[5:] += x.dtype.type(100)
+    found = run(side, rows.layer_norm, x, out=poisoned(x.shape, x.dtype))
+    expected = norm_reference.layer_norm(x.astype(np.float64), None, None, eps=1e-5)
+    close(found, expected, roundings=32 + columns // 2, dtype=dtype, scale=1.0)
 
 
 @pytest.mark.parametrize("side", SIDES)
