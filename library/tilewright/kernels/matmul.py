@@ -486,11 +486,12 @@ def matmul_parts(
     So all of a GPU reads the factors of a result that has few tiles. Every program leaves its part
     in `partial`; the one that comes last to a tile adds all parts up in their order and writes the
     result, so no bit depends on who came last. `arrived` counts for each tile; it is 0 before a
-    launch, and again behind it. Where `BLOCK_M` has fewer rows than the warpgroup's instruction,
-    the transposed product is computed: the columns of B are its rows.
+    launch, and again behind it. A sum in one part goes past both. Where `BLOCK_M` has fewer rows
+    than the warpgroup's instruction, the transposed product is computed: the columns of B are its
+    rows.
 
-    N and all strides of C must be multiples of 8, too. `partial` has as many tiles in f32, of any
-    content, `arrived` an i32 for each tile.
+    N and all strides of C must be multiples of 8, too. Of sums in several parts `partial` has as
+    many tiles in f32, of any content, `arrived` an i32 for each tile.
     """
     batch0, batch1 = tl.program_id(2), tl.program_id(1)
     tiles = (tl.cdiv(m, BLOCK_M) * tl.cdiv(n, BLOCK_N)).to(tl.int32)
@@ -516,15 +517,19 @@ def matmul_parts(
             tl.zeros((BLOCK_M, BLOCK_N), tl.float32), left, right, row, column, first, last,
             A_UNIT, B_UNIT, PRECISION, BLOCK_K,
         )  # fmt: skip
-    number = (batch0 * tl.num_programs(1) + batch1) * tiles + program % tiles
-    sums = partial + number.to(tl.int64) * parts * (BLOCK_M * BLOCK_N)
-    offsets = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    tl.store(sums + part * (BLOCK_M * BLOCK_N) + offsets, total)
-    if tl.atomic_add(arrived + number, 1) == parts - 1:
-        tl.store(arrived + number, 0)
+    is_last = True
+    if parts > 1:
+        number = (batch0 * tl.num_programs(1) + batch1) * tiles + program % tiles
+        sums = partial + number.to(tl.int64) * parts * (BLOCK_M * BLOCK_N)
+        offsets = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+        tl.store(sums + part * (BLOCK_M * BLOCK_N) + offsets, total)
+        is_last = tl.atomic_add(arrived + number, 1) == parts - 1
+        if is_last:
+            tl.store(arrived + number, 0)
+            total = sum_of_parts(sums, parts, BLOCK_M, BLOCK_N)
+    if is_last:
         result = epilogue(
-            sum_of_parts(sums, parts, BLOCK_M, BLOCK_N),
-            bias, gate, residual, row, column, m, eights(n),
+            total, bias, gate, residual, row, column, m, eights(n),
             eights(gate_batch0), eights(gate_batch1), eights(gate_row), gate_column,
             eights(residual_batch0), eights(residual_batch1), eights(residual_row),
             residual_column,

@@ -206,7 +206,7 @@ def _clocks(product: BlockProduct, form: BlockForm, parts: int) -> float:
     steps = ceil(ceil(product.sizes[2] / tiles.block_k) / parts)
     rate = _WGMMA * 16 / product.dtype.bits
     clocks = steps * _step(tiles, product.dtype, rate, _FEED) + _store(tiles)
-    if form.kernel == "parts":
+    if parts > 1:
         clocks += _MEETING + tiles.block_m * tiles.block_n * 4 * (parts + 1) / _SUMMED
     return _waves(product, tiles, parts) * clocks
 

@@ -232,8 +232,9 @@ def _launch(
     if form.kernel == "plain":
         pointers, integers = pointers[:3], operands.plain_integers
     if form.kernel == "parts":
-        whole = count * operands.batch[0] * operands.batch[1]
-        size = whole * choice.parts * tiles.block_m * tiles.block_n
+        # A sum that is whole leaves nothing in memory.
+        whole = count * operands.batch[0] * operands.batch[1] if choice.parts > 1 else 1
+        size = whole * choice.parts * tiles.block_m * tiles.block_n if choice.parts > 1 else 1
         workspaces = [Workspace((size,), CODES[float32]), counters(whole)]
         pointers += _pointers(workspaces, first_workspace)
         integers = (*integers, choice.parts)
