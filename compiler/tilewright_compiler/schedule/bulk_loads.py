@@ -7,8 +7,8 @@ reads it into registers. A dot takes the warpgroup's instruction if it has rows 
 lies in shared memory as the instruction can read it, and A lies there too or is in registers.
 
 Of products of 8-bit floats the hardware keeps fewer bits of a sum than f32 has (some 14). So each
-dot adds up its block alone, and the sum is added to the accumulator in f32: the error does not grow
-with the loop.
+dot adds up its block alone, and the sum is added to the accumulator in f32, unless that is zero:
+the error does not grow with the loop.
 
 The warpgroup's instruction takes the upper bits of f32. So a block that only products in tf32 read
 is rounded on its way, and no other block of f32 is an operand.
@@ -81,7 +81,8 @@ def bulk_loads(module: Module) -> Module:
         raise reason
     check_accumulators(module, {dot: 2 if atom.is_apart else 1 for dot, atom in atoms.items()})
     read = _read_by_others(module, atoms)
-    return rewrite_module(module, _Rewrite(tiles, sources, atoms, read, rounded))
+    rewrite = _Rewrite(tiles, sources, atoms, read, rounded, _zeros(operations))
+    return rewrite_module(module, rewrite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,16 @@ def _rounded(tiles: Iterable[Value], operations: Sequence[Operation]) -> set[Val
     return {tile for tile in tiles if element_dtype(tile.type) == float32 and is_rounded(tile)}
 
 
+def _zeros(operations: Iterable[Operation]) -> frozenset[Value]:
+    """Return the constants 0 and the tiles of them, which stand behind them."""
+    zeros: set[Value] = set()
+    for operation in operations:
+        is_zero = operation.name == "constant" and operation.attributes["value"] == 0
+        if is_zero or (operation.name == "splat" and operation.operands[0] in zeros):
+            zeros.add(operation.result)
+    return frozenset(zeros)
+
+
 def _read_by_others(module: Module, atoms: Mapping[Operation, _Atom]) -> frozenset[Value]:
     """Return the values that something but a transpose, or a dot that reads memory, uses."""
 
@@ -208,12 +219,14 @@ class _Rewrite:
         atoms: Mapping[Operation, _Atom],
         read: frozenset[Value],
         rounded: Set[Value],
+        zeros: Set[Value],
     ) -> None:
         self._tiles = tiles
         self._sources = sources
         self._atoms = atoms
         self._read = read
         self._rounded = rounded
+        self._zeros = zeros
         self._shared: dict[Value, Value] = {}
 
     def __call__(
@@ -258,7 +271,7 @@ class _Rewrite:
         values = dict(zip(operation.operands, places, strict=True))
         copy = copy_operation(operation, values, builder)
         copy.attributes.update(atom=atom.name, warps=atom.warps)
-        if not atom.is_apart:
+        if not atom.is_apart or operation.operands[2] in self._zeros:
             return copy.results
         total = builder.value("add", [acc, copy.result], type_)
         total.name = operation.result.name

@@ -117,6 +117,22 @@ def test_products_of_8_bit_floats_are_added_up_apart(dtype: str) -> None:
     run(Product(m=64, n=32, k=64, dtype=dtype, b_unit="k"), (64, 40, 100))
 
 
+def test_a_block_that_is_added_to_nothing_is_its_own_sum() -> None:
+    product = Product(m=64, n=32, k=64, dtype="f8e4m3", b_unit="k")
+    adding = "%sum = dot %left, %right, %acc"
+    apart = (
+        (adding, adding.replace("%sum", "%own").replace("%acc", "%empty")),
+        ("    yield", "    %sum = add %own, %acc : tile<64x32xf32>\n    yield"),
+        ("  %total", "  %empty = splat %nothing : tile<64x32xf32>\n  %total"),
+    )
+    module = scheduled(product, *apart)
+    sums = [
+        o for o in module.kernel.body.walk() if o.name == "add" and "tile" in str(o.result.type)
+    ]
+    assert len(sums) == 1
+    run(product, (64, 40, 100), module=module)
+
+
 @pytest.mark.parametrize(
     ("m", "n", "num_warps"), [(128, 32, 8), (64, 64, 8), (128, 32, 4), (256, 16, 8)]
 )
