@@ -8,7 +8,7 @@ where that is more.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -39,6 +39,8 @@ ROUNDING |= {"i8": 0.0, "f8e4m3": 2.0**-9}
 ALLOWED = 1.1  # times the error of the vendor's library
 
 Contender = Callable[[], Any]
+Peer = Callable[[torch.Tensor, torch.Tensor, torch.dtype, str], Contender | None]
+"""Makes a contender of both factors, the dtype of the result and the precision, or has none."""
 
 
 def measure() -> tuple[list[Row], dict[str, str]]:
@@ -78,8 +80,13 @@ def measure() -> tuple[list[Row], dict[str, str]]:
     return rows, versions
 
 
-def product(dtype: str, size: tuple[int, int, int], layout: str) -> Row:
-    """Check and time one product; of the layout's two letters, t is an operand read transposed."""
+def product(
+    dtype: str, size: tuple[int, int, int], layout: str, peers: Mapping[str, Peer] | None = None
+) -> Row:
+    """Check and time one product; of the layout's two letters, t is an operand read transposed.
+
+    It is held against the better of the library and the peers that have it, and timed beside both.
+    """
     m, n, k = size
     kind, result = DTYPES[dtype], RESULTS.get(dtype, DTYPES[dtype])
     a = _random((m, k), kind) if layout[0] == "n" else _random((k, m), kind).T
@@ -93,14 +100,18 @@ def product(dtype: str, size: tuple[int, int, int], layout: str) -> Row:
     def ours() -> Any:
         return tilewright.matmul(*arrays[:2], input_precision=precision, out=arrays[2])
 
-    baseline = "torch.scaled_mm" if dtype == "f8e4m3" else "cublas"
+    baselines = {"torch.scaled_mm" if dtype == "f8e4m3" else "cublas": theirs}
+    for name, peer in (peers or {}).items():
+        contender = peer(a, b, result, precision)
+        if contender is not None:
+            baselines[name] = contender
     exact = a.double() @ b.double()
     suffix = "" if layout == "nn" else f".{layout}"
     return _row(
         f"matmul{suffix}/{dtype}/{m}x{n}x{k}/fwd/eager",
         dtype,
         (ours, out),
-        {baseline: theirs},
+        baselines,
         exact,
     )
 
