@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.abi.dtypes import float32
+from tilewright.abi.numpy_types import to_numpy
 from tilewright.abi.signature import DIVISOR
 from tilewright.abi.tuned import Choice
 from tilewright.kernels import matmul as kernels
@@ -34,7 +35,7 @@ from tilewright.tensor.block_configurations import (
 )
 from tilewright.tensor.geometry import Arrays
 from tilewright.tensor.launches import PlannedLaunch, Pointer
-from tilewright.tensor.movement import copy_elements
+from tilewright.tensor.movement import BITS, copy_elements
 from tilewright.tensor.products import count_tiles, launch_options
 from tilewright.tensor.strides import Shape, Strides
 from tilewright.tensor.tuned import why_no_binary
@@ -265,5 +266,7 @@ def _view(arrays: Arrays, pointer: Pointer) -> Array:
         return array.view(pointer.sizes, pointer.strides, offset=pointer.offset)
     start = pointer.into(arrays)
     assert isinstance(start, np.ndarray), "a view is where its array is"
+    # NumPy gives no strides to some types of 8-bit floats; a copy is of bits in any case.
+    start = start.view(to_numpy(BITS[start.itemsize]))
     strides: Strides = tuple(stride * start.itemsize for stride in pointer.strides)
     return np.lib.stride_tricks.as_strided(start, pointer.sizes, strides)
