@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         softmax_backward,
     )
     from tilewright.tensor.rows import l2_norm, layer_norm, rms_norm, softmax
+    from tilewright.tensor.scaled_matmul import scaled_matmul
     from tilewright.tensor.scan import cumprod, cumsum
     from tilewright.tensor.sorting import argsort, sort, topk
 
@@ -104,6 +105,7 @@ __all__ = [
     "resolved",
     "rms_norm",
     "rms_norm_backward",
+    "scaled_matmul",
     "scatter_add",
     "settings",
     "softmax",
@@ -169,6 +171,7 @@ _HOMES = {
     "resolved": "tilewright.runtime.launch",
     "rms_norm": "tilewright.tensor.rows",
     "rms_norm_backward": "tilewright.tensor.row_gradients",
+    "scaled_matmul": "tilewright.tensor.scaled_matmul",
     "scatter_add": "tilewright.tensor.addition",
     "softmax": "tilewright.tensor.rows",
     "softmax_backward": "tilewright.tensor.row_gradients",

@@ -236,6 +236,23 @@ def matmul_configuration(
     return min(MATMUL_FAST[dtype, precision], key=lambda tiles: _cost(m, n, batch, tiles))
 
 
+# Products with scales on the device, of blocks of 128 along K; what has more than 128 columns is
+# computed in halves. The others than `SCALED` are for GPUs that copy blocks by themselves.
+SCALED = DotConfiguration(64, 128, 128, 8, 4)
+SCALED_BLOCKS = (
+    DotConfiguration(128, 256, 128, 8, 4),
+    SCALED,
+    DotConfiguration(16, 64, 128, 4, 8),
+)
+
+
+def scaled_configuration(m: int, n: int, *, by_blocks: bool) -> DotConfiguration:
+    """Return the configuration for a product of `[m, n]` results with scales on the device."""
+    if not by_blocks:
+        return SCALED
+    return min(SCALED_BLOCKS, key=lambda tiles: _cost(m, n, 1, tiles))
+
+
 def _cost(m: int, n: int, batch: int, tiles: DotConfiguration) -> float:
     waves = -(-(-(-m // tiles.block_m) * -(-n // tiles.block_n) * batch) // _WAVE)
     return waves * (tiles.block_m * tiles.block_n + _BALANCE * (tiles.block_m + tiles.block_n))

@@ -10,9 +10,11 @@ import numpy as np
 
 from tilewright.abi.dtypes import DType, bfloat16, float8e4nv, float8e5, float16, float32
 from tilewright.reference.matmul import matmul as reference
+from tilewright.reference.matmul import scaled_matmul as scaled_reference
 from tilewright.tensor import configurations
 from tilewright.tensor.block_configurations import BLOCK_FORMS, BlockChoice
 from tilewright.tensor.matmul import RESULTS, matmul
+from tilewright.tensor.scaled_matmul import scaled_matmul
 from tilewright_release.samples.sample import Array, Sample, always, operand
 
 # Sizes as the fast form wants them: what is contiguous is a multiple of 16.
@@ -63,6 +65,16 @@ def samples() -> Iterator[Sample]:
                     )
     for dtype in (bfloat16, float16, float32, float8e4nv, float8e5):
         yield _sample(f"{dtype}-epilogue", partial(_epilogue, dtype))
+    for tiles in configurations.SCALED_BLOCKS:
+        for kind in ("whole", "rows", "blocks"):
+            yield Sample(
+                f"scaled-{kind}-{tiles.block_m}x{tiles.block_n}",
+                "scaled_matmul",
+                scaled_matmul,
+                scaled_reference,
+                partial(_scaled, kind),
+                {"tilewright.tensor.scaled_matmul.scaled_configuration": always(tiles)},
+            )
 
 
 def _sample(name: str, arguments: Any, choices: Mapping[str, object] | None = None) -> Sample:
@@ -97,6 +109,13 @@ def _general(dtype: DType, precision: str, result: DType, units: tuple[str, str]
 def _any(dtype: DType, precision: str, result: DType) -> Arguments:
     a, b = operand((35, 74), dtype)[:, ::2], operand((37, 82), dtype)[:, ::2]
     return (a, b), {"input_precision": precision, "out_dtype": result}
+
+
+def _scaled(kind: str) -> Arguments:
+    a, b = operand((80, 272), float8e4nv), operand((144, 272), float8e4nv).T
+    shapes = {"whole": ((1,), (1,)), "rows": ((80, 1), (1, 144)), "blocks": ((80, 3), (3, 2))}
+    scales = (operand(shape, float32, seed=seed) for seed, shape in enumerate(shapes[kind]))
+    return (a, b, *scales), {"bias": operand((144,), bfloat16)}
 
 
 def _epilogue(dtype: DType) -> Arguments:
