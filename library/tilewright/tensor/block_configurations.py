@@ -81,7 +81,7 @@ def _of_16_bits(dtype: DType) -> tuple[BlockForm, ...]:
         # The widest tile leaves no registers for a gate or a residual.
         BlockForm("blocks", DotConfiguration(128, 256, 64, 8, 4), False, _ANY, both),
         BlockForm("blocks", DotConfiguration(128, 128, 64, 8, 4), True, _ANY, both),
-        BlockForm("blocks", DotConfiguration(64, 128, 64, 4, 6), True, _ANY, own),
+        BlockForm("blocks", DotConfiguration(64, 128, 64, 4, 8), True, _ANY, own),
         BlockForm("blocks", DotConfiguration(64, 64, 128, 4, 5), True, _A_ALONG_K, own),
         BlockForm("rows", DotConfiguration(128, 256, 64, 8, 3), False, _ANY, own),
         BlockForm("rows", DotConfiguration(128, 64, 64, 8, 4), True, _A_ALONG_K, own),

@@ -242,7 +242,7 @@ SCALED = DotConfiguration(64, 128, 128, 8, 4)
 SCALED_BLOCKS = (
     DotConfiguration(128, 256, 128, 8, 4),
     SCALED,
-    DotConfiguration(16, 64, 128, 4, 8),
+    DotConfiguration(16, 64, 128, 4, 4),
 )
 
 

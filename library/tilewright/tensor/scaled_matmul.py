@@ -134,11 +134,11 @@ def _plan(geometries: tuple[Any, ...], out_dtype: DType | None) -> _Plan:
     scales = work.scale(A_SCALE, a_scale, (m, blocks), (rows, along_k))
     others = work.scale(B_SCALE, b_scale, groups, (b_along_k, along_n))
     shift = target.pointer if bias is None else work.vector(BIAS, bias)
+    of_block, of_column = (0, others.strides[1]) if by_columns else (others.strides[1], 0)
+    of_blocks = (scales.strides[1], others.strides[0], of_block)
     integers = (
         m, n, k, left.strides[0], right.strides[0], target.strides[0],
-        *scales.strides, others.strides[0],
-        0 if by_columns else others.strides[1], others.strides[1] if by_columns else 0,
-        int(by_columns), int(bias is not None),
+        scales.strides[0], *of_blocks, of_column, int(by_columns), int(bias is not None),
     )  # fmt: skip
     pointers = (
         left.pointer, right.pointer, target.pointer, shift, scales.pointer, others.pointer
@@ -148,15 +148,21 @@ def _plan(geometries: tuple[Any, ...], out_dtype: DType | None) -> _Plan:
         raise ArgumentError(msg)
     tiles = scaled_configuration(m, n, by_blocks=copies_blocks(a.device))
     grid = (count_tiles(m, n, tiles), 1, 1)
-    launch = PlannedLaunch(kernel, grid, pointers, integers, _options(tiles))
+    options = _options(tiles, by_blocks=any(of_blocks))
+    launch = PlannedLaunch(kernel, grid, pointers, integers, options)
     return _Plan((*work.copies, launch, *finish), tuple(work.workspaces), result)
 
 
-def _options(tiles: DotConfiguration) -> dict[str, Any]:
+def _options(tiles: DotConfiguration, *, by_blocks: bool) -> dict[str, Any]:
     """Return the constexprs and options of a launch; a tile of two blocks of B is one of halves."""
     in_halves = tiles.block_n > _SCALED
-    columns = tiles.block_n // 2 if in_halves else tiles.block_n
-    return {**launch_options(tiles), "BLOCK_N": columns, "IN_HALVES": in_halves}
+    return {
+        **launch_options(tiles),
+        "BLOCK_N": tiles.block_n // 2 if in_halves else tiles.block_n,
+        "IN_HALVES": in_halves,
+        # Other tiles read scales as they go, of whichever kind.
+        "BY_BLOCKS": by_blocks or not in_halves,
+    }
 
 
 class _Work:

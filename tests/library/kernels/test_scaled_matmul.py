@@ -19,7 +19,7 @@ from tilewright.tensor import scaled_matmul as tensor_scaled
 from tilewright.tensor.configurations import SCALED_BLOCKS, DotConfiguration
 from tilewright.tensor.launches import forget_plans
 from tilewright_compiler.driver import compile_kernel
-from tilewright_release.signatures import read_signature_file
+from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
 ROOT = Path(__file__).parents[3]
 E4M3 = to_numpy(tl.float8e4nv)
@@ -59,10 +59,7 @@ def test_tiles_of_each_form(
     read_signature_file(ROOT / "prebuilt" / "signatures" / "scaled_matmul.toml", root=ROOT),
     ids=lambda entry: str(entry.signature.constexprs),
 )
-def test_machine_code_serialises_no_product(entry: object) -> None:
-    from tilewright_release.signatures import DeclaredEntry
-
-    assert isinstance(entry, DeclaredEntry)
+def test_machine_code_serialises_no_product(entry: DeclaredEntry) -> None:
     compiled = compile_kernel(entry.kernel, entry.signature, [HOPPER])
     first = next(iter(compiled.cubins.values()))
     assert first.abi is not None
@@ -71,8 +68,8 @@ def test_machine_code_serialises_no_product(entry: object) -> None:
 
 
 def test_configurations_are_those_declared() -> None:
-    entries = read_signature_file(
-        ROOT / "prebuilt" / "signatures" / "scaled_matmul.toml", root=ROOT
+    entries = list(
+        read_signature_file(ROOT / "prebuilt" / "signatures" / "scaled_matmul.toml", root=ROOT)
     )
     declared = set()
     for entry in entries:
@@ -89,3 +86,4 @@ def test_configurations_are_those_declared() -> None:
             )
         )
     assert declared == set(SCALED_BLOCKS)
+    assert len(entries) == len(SCALED_BLOCKS) + 1  # the tile in halves has a form for each kind
