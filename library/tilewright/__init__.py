@@ -35,8 +35,13 @@ if TYPE_CHECKING:
     from tilewright.tensor.attention_backward import attention_backward
     from tilewright.tensor.convolution import convolution
     from tilewright.tensor.counting import bincount, histogram
+    from tilewright.tensor.cross_entropy import cross_entropy, cross_entropy_backward
     from tilewright.tensor.elementwise import add, exp, gelu, gelu_backward, mul
     from tilewright.tensor.indexing import gather, take
+    from tilewright.tensor.linear_cross_entropy import (
+        linear_cross_entropy,
+        linear_cross_entropy_backward,
+    )
     from tilewright.tensor.matmul import matmul
     from tilewright.tensor.movement import contiguous, copy, permute, transpose
     from tilewright.tensor.random import dropout, rand, randint, randn
@@ -73,6 +78,8 @@ __all__ = [
     "contiguous",
     "convolution",
     "copy",
+    "cross_entropy",
+    "cross_entropy_backward",
     "cumprod",
     "cumsum",
     "device_count",
@@ -91,6 +98,8 @@ __all__ = [
     "language",
     "layer_norm",
     "layer_norm_backward",
+    "linear_cross_entropy",
+    "linear_cross_entropy_backward",
     "matmul",
     "max",
     "mean",
@@ -141,6 +150,8 @@ _HOMES = {
     "contiguous": "tilewright.tensor.movement",
     "convolution": "tilewright.tensor.convolution",
     "copy": "tilewright.tensor.movement",
+    "cross_entropy": "tilewright.tensor.cross_entropy",
+    "cross_entropy_backward": "tilewright.tensor.cross_entropy",
     "cumprod": "tilewright.tensor.scan",
     "cumsum": "tilewright.tensor.scan",
     "device_count": "tilewright.runtime.device",
@@ -157,6 +168,8 @@ _HOMES = {
     "l2_norm_backward": "tilewright.tensor.row_gradients",
     "layer_norm": "tilewright.tensor.rows",
     "layer_norm_backward": "tilewright.tensor.row_gradients",
+    "linear_cross_entropy": "tilewright.tensor.linear_cross_entropy",
+    "linear_cross_entropy_backward": "tilewright.tensor.linear_cross_entropy",
     "matmul": "tilewright.tensor.matmul",
     "max": "tilewright.tensor.reduction",
     "mean": "tilewright.tensor.reduction",

@@ -157,7 +157,7 @@ def _total(array: Array, result: Array) -> Array:
         return viewed(copy(array), (count,), (1,))
     total = new_array((count,), float32, array)
     if count:
-        _convert(_aligned(viewed(contiguous(array), (count,), (1,))), total)
+        convert(_aligned(viewed(contiguous(array), (count,), (1,))), total)
     return total
 
 
@@ -170,11 +170,12 @@ def _store(total: Array, result: Array) -> None:
         return
     narrow = new_array((prod(result.shape),), dtype_of(result), result)
     if prod(result.shape):
-        _convert(total, narrow)
+        convert(total, narrow)
     copy_elements(viewed(narrow, result.shape, row_major(result.shape)), result)
 
 
-def _convert(array: Array, target: Array) -> None:
+def convert(array: Array, target: Array) -> None:
+    """Write aligned f32 elements `[n]` as narrower floats, or those as f32."""
     count = array.shape[0]
     kernels.convert[(-(-count // MOVED_ELEMENTS),)](
         array, target, count, BLOCK=MOVED_ELEMENTS, num_warps=4

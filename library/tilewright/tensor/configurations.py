@@ -94,6 +94,18 @@ SOFTMAX_BACKWARD: tuple[Configuration, ...] = (
 SOFTMAX_BACKWARD_WALKED = Configuration(1, 4096, 16)
 SOFTMAX_BACKWARD_WALKED_64 = Configuration(1, 1024, 8)
 
+# Cross entropy: narrow rows in tiles, one long row in parts, wider ones in chunks; targets and
+# losses that a program takes at once.
+CROSS_ENTROPY: tuple[Configuration, ...] = (Configuration(8, 128, 2), Configuration(2, 1024, 4))
+CROSS_ENTROPY_LONG: tuple[Configuration, ...] = (
+    Configuration(1, 2048, 2),
+    Configuration(1, 8192, 8),
+    Configuration(1, 32768, 16),
+)
+CROSS_ENTROPY_LONG_16 = (*CROSS_ENTROPY_LONG, Configuration(1, 65536, 32))
+CROSS_ENTROPY_WALKED = Configuration(1, 4096, 16)
+TARGETS, LOSSES = Configuration(1, 1024, 4), Configuration(1, 2048, 8)
+
 # Elementwise: wide tiles for long inner axes, tall ones for short.
 ELEMENTWISE_WIDE = Configuration(1, 1024, 4)
 ELEMENTWISE_TALL = Configuration(32, 32, 4)

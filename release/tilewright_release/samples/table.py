@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from tilewright_release.samples import axes, gradients, index, matmul, others, rows
+from tilewright_release.samples import axes, gradients, index, losses, matmul, others, rows
 from tilewright_release.samples.sample import Sample
 
 
@@ -19,4 +19,5 @@ def all_samples(root: Path) -> tuple[Sample, ...]:
         *axes.samples(),
         *index.samples(),
         *gradients.samples(),
+        *losses.samples(),
     )

@@ -1,0 +1,217 @@
+"""Cross entropy of rows of logits, and its gradient in the same pass.
+
+In f32 whatever the narrower element type, in f64 for f64. `place_targets` makes of each target the
+column that it names and counts the rows that are kept; then a program takes a row, or a few narrow
+ones, and writes their losses and, if asked, their gradients: `entropy` holds narrow rows in tiles,
+`entropy_row` one long row in parts, both with one read of memory and one write. `entropy_walked`
+takes rows of any width chunk by chunk, and reads twice for a gradient. `sum_losses` adds up, in an
+order that the number of rows fixes.
+
+With `p = softmax(x)`, the confidence `c`, that is `1 - smoothing` times the weight of the target,
+and the share `s = smoothing / columns` of every class, the loss of a row is
+`c * (lse - x[target]) + sum(s * weight * (lse - x)) + z_loss * lse ** 2`, and its gradient
+`p * (c + sum(s * weight) + 2 * z_loss * lse) - s * weight`, less `c` at the target (Szegedy et al.
+2016; for the last term Chowdhery et al. 2022).
+"""
+
+from __future__ import annotations
+
+import tilewright.language as tl
+from tilewright.kernels.cross_entropy_parts import (
+    IGNORED,
+    OUTSIDE,
+    both_offsets,
+    entropy_of_row,
+    entropy_of_wide_row,
+    gradient_of,
+    losses_of,
+    smoothing_loss,
+    total_of,
+    upstream,
+    weight_of,
+)
+from tilewright.kernels.cross_entropy_walk import entropy_of_walked_row, zero_row
+from tilewright.kernels.index import report
+from tilewright.kernels.rows import are_alike, leading, load_row, row_widths, store_row
+from tilewright.kernels.softmax import LOG2_E, WIDE
+
+
+@tl.kernel
+def place_targets(
+    target, weight, places, counts, outside,
+    count, classes, ignore_index,
+    has_weight, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write the column of each of `count` targets, and for each program what its rows weigh.
+
+    A target that is neither `ignore_index` nor a class is reported, and weighs 1.
+    """
+    program = tl.program_id(0)
+    weighed = tl.zeros((BLOCK,), counts.dtype)
+    for start in range(program * BLOCK, count, tl.num_programs(0) * BLOCK):
+        rows = start + tl.arange(0, BLOCK)
+        mask = rows < count
+        targets = tl.load(target + rows, mask=mask, other=0).to(tl.int64)
+        is_kept = mask & (targets != ignore_index)
+        is_class = (targets >= 0) & (targets < classes)
+        report(outside, is_kept & ~is_class)
+        columns = tl.where(is_class, targets, OUTSIDE)
+        tl.store(places + rows, tl.where(is_kept, columns, IGNORED), mask=mask)
+        weights = tl.load(weight + targets, mask=is_kept & is_class & (has_weight != 0), other=1)
+        weighed = weighed + tl.where(is_kept, weights, 0)
+    tl.store(counts + program, tl.sum(weighed, axis=0))
+
+
+@tl.kernel
+def sum_losses(losses, counts, out, count, parts, is_mean, BLOCK: tl.constexpr):
+    """Write for each program the sum of its share of `count` losses.
+
+    With `is_mean` it is divided by the sum of what `parts` programs have counted.
+    """
+    program = tl.program_id(0)
+    running = tl.zeros((BLOCK,), losses.dtype)
+    for start in range(program * BLOCK, count, tl.num_programs(0) * BLOCK):
+        rows = start + tl.arange(0, BLOCK)
+        running = running + tl.load(losses + rows, mask=rows < count, other=0)
+    total = tl.sum(running, axis=0)
+    if is_mean != 0:
+        total = total / total_of(counts, parts)
+    tl.store(out + program, total)
+
+
+@tl.kernel
+def entropy(
+    x, places, weight, counts, dloss, losses, dx,
+    size0, size1, columns,
+    x_stride0, x_stride1,
+    dx_stride0, dx_stride1,
+    dloss_stride, parts,
+    smoothing, z_loss,
+    has_weight, has_dloss, is_mean, has_gradient,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Write losses, and gradients if asked; `columns <= BLOCK_N`, a program takes BLOCK_M rows."""
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    is_row = rows < size0 * size1
+    lanes = tl.arange(0, BLOCK_N)[None, :]
+    width = row_widths(rows, size0, size1, columns)
+    place = tl.load(places + rows, mask=is_row, other=IGNORED)
+    is_kept = place != IGNORED
+    x_offsets, dx_offsets = both_offsets(
+        rows, size0, size1, x_stride0, x_stride1, dx_stride0, dx_stride1
+    )
+    x_rows = x + x_offsets
+    mask = lanes < tl.where(is_kept, width, 0)[:, None]  # [BLOCK_M, BLOCK_N]
+    values = load_row(x_rows[:, None], lanes, 1, mask, float("-inf"))
+    at_target = tl.load(x_rows + place, mask=place >= 0, other=float("nan"))
+    at_target = at_target.to(values.dtype)
+    highest = tl.max(values, axis=1)
+    exponentials = tl.exp2((values - highest[:, None]) * LOG2_E)
+    total = tl.sum(exponentials, axis=1)
+    confidence = weight_of(weight, place, has_weight) * (1 - smoothing)
+    loss, factor = losses_of(highest, total, at_target, confidence, z_loss)
+    if smoothing != 0:
+        mean = tl.sum(tl.where(mask, values, 0), axis=1) / columns
+        loss = loss + smoothing_loss(highest, total, smoothing, mean, 1)
+        factor = factor + smoothing
+    tl.store(losses + rows, tl.where(is_kept, loss, 0), mask=is_row)
+    if has_gradient != 0:
+        given = upstream(counts, dloss, rows, dloss_stride, parts, has_dloss, is_mean)
+        given = tl.where(place == OUTSIDE, float("nan"), given)
+        result = gradient_of(
+            exponentials,
+            lanes,
+            place[:, None],
+            (given * factor / total)[:, None],
+            (given * (smoothing / columns))[:, None],
+            (given * confidence)[:, None],
+        )
+        result = tl.where(is_kept[:, None], result, 0)
+        store_row(dx + dx_offsets[:, None], lanes, 1, result, lanes < width[:, None])
+
+
+@tl.kernel
+def entropy_row(
+    x, places, weight, counts, dloss, losses, dx,
+    size0, size1, columns,
+    x_stride0, x_stride1,
+    dx_stride0, dx_stride1,
+    dloss_stride, parts,
+    smoothing, z_loss,
+    has_weight, has_dloss, is_mean, has_gradient,
+    BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Write the loss of each row of `columns` contiguous elements, and its gradient if asked.
+
+    A program takes a row; `x` and `dx` lie equally far from a multiple of 16 bytes in each, and
+    `columns <= BLOCK_N`, at least 8 of them.
+    """
+    row = tl.program_id(0)
+    x_offset, dx_offset = both_offsets(
+        row, size0, size1, x_stride0, x_stride1, dx_stride0, dx_stride1
+    )
+    x_row, dx_row = x + x_offset, dx + dx_offset
+    place = tl.load(places + row)
+    given = upstream(counts, dloss, row, dloss_stride, parts, has_dloss, is_mean)
+    given = tl.where(place == OUTSIDE, float("nan"), given)
+    confidence = weight_of(weight, place, has_weight) * (1 - smoothing)
+    lead = leading(x_row, 16)
+    x_row = tl.multiple_of(x_row + lead, 16)
+    dx_row = tl.multiple_of(dx_row + lead, 16)
+    lead = lead.to(tl.int32)
+    if BLOCK_N >= WIDE:
+        entropy_of_wide_row(
+            x_row, dx_row, lead, columns, place, losses + row, given, confidence,
+            smoothing, z_loss, has_gradient, BLOCK_N // 4,
+        )  # fmt: skip
+    else:
+        entropy_of_row(
+            x_row, dx_row, lead, columns, place, losses + row, given, confidence,
+            smoothing, z_loss, has_gradient, BLOCK_N // 4,
+        )  # fmt: skip
+
+
+@tl.kernel
+def entropy_walked(
+    x, places, weight, counts, dloss, losses, dx,
+    size0, size1, columns,
+    x_stride0, x_stride1,
+    dx_stride0, dx_stride1,
+    dloss_stride, parts,
+    smoothing, z_loss,
+    has_weight, has_dloss, is_mean, has_gradient,
+    BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Write the loss of each row, and its gradient if asked, rows of any width and beginning.
+
+    A program takes a row. Where `x` and `dx` lie differently there, it is accessed by elements.
+    """
+    if BLOCK_N <= 4096:
+        tl.resident(2)
+    width = columns.to(tl.int32)
+    row = tl.program_id(0)
+    x_offset, dx_offset = both_offsets(
+        row, size0, size1, x_stride0, x_stride1, dx_stride0, dx_stride1
+    )
+    x_row, dx_row = x + x_offset, dx + dx_offset
+    place = tl.load(places + row)
+    if place == IGNORED:
+        tl.store(losses + row, 0.0)
+        if has_gradient != 0:
+            zero_row(dx_row, width, BLOCK_N)
+    else:
+        given = upstream(counts, dloss, row, dloss_stride, parts, has_dloss, is_mean)
+        given = tl.where(place == OUTSIDE, float("nan"), given)
+        confidence = weight_of(weight, place, has_weight) * (1 - smoothing)
+        lead = leading(x_row, 16).to(tl.int32)
+        if (x.dtype != tl.float64) & (lead + 8 <= width) & are_alike(x_row, dx_row, 16):
+            entropy_of_walked_row(
+                tl.multiple_of(x_row + lead, 16), tl.multiple_of(dx_row + lead, 16), weight + lead,
+                lead, width, place, losses + row, given, confidence, smoothing, z_loss,
+                has_weight, has_gradient, 1, BLOCK_N,
+            )  # fmt: skip
+        else:
+            entropy_of_walked_row(
+                x_row, dx_row, weight, 0, width, place, losses + row, given, confidence,
+                smoothing, z_loss, has_weight, has_gradient, 0, BLOCK_N,
+            )  # fmt: skip

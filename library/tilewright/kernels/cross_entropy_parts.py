@@ -1,0 +1,222 @@
+"""What cross entropy is made of: its terms, and one long row held in parts, see `kernels.rows`."""
+
+from __future__ import annotations
+
+import tilewright.language as tl
+from tilewright.kernels.rows import edge_of, in_f32, load_part, load_parts, store_part
+from tilewright.kernels.softmax import LOG2_E, exponential
+
+# What stands for a column: a row that does not count, and a target that names no class.
+IGNORED = tl.constexpr(-1)
+OUTSIDE = tl.constexpr(-2)
+# The most programs that share the targets, or the losses.
+MOST_PARTS = tl.constexpr(32)
+
+
+@tl.kernel
+def total_of(counts, parts):
+    """Return the sum of what programs left."""
+    places = tl.arange(0, MOST_PARTS)
+    return tl.sum(tl.load(counts + places, mask=places < parts, other=0), axis=0)
+
+
+@tl.kernel
+def upstream(counts, dloss, rows, dloss_stride, parts, has_dloss, is_mean):
+    """Return the gradient of each row's loss."""
+    given = tl.load(dloss + rows * dloss_stride, mask=(rows >= 0) & (has_dloss != 0), other=1)
+    if is_mean != 0:
+        given = given / total_of(counts, parts)
+    return given
+
+
+@tl.kernel
+def weight_of(weight, place, has_weight):
+    """Return the weight of each target."""
+    return tl.load(weight + place, mask=(place >= 0) & (has_weight != 0), other=1)
+
+
+@tl.kernel
+def losses_of(highest, total, at_target, confidence, z_loss):
+    """Return each row's loss without smoothing, and what its probabilities are multiplied with.
+
+    `highest` and `total` are the largest logit and the sum of exponentials relative to it. A term
+    without a factor is left out: it may be infinite.
+    """
+    log_total = tl.log(total)
+    loss = confidence * ((highest - at_target) + log_total)
+    factor = confidence
+    if z_loss != 0:
+        lse = highest + log_total
+        loss = loss + z_loss * (lse * lse)
+        factor = factor + 2 * z_loss * lse
+    return loss, factor
+
+
+@tl.kernel
+def smoothing_loss(highest, total, smoothing, mean, mass):
+    """Return what smoothing adds; `mean` and `mass` are those of logits and weights of all classes.
+
+    The mean is one of logits times weights.
+    """
+    return smoothing * ((highest * mass - mean) + tl.log(total) * mass)
+
+
+@tl.kernel
+def gradient_of(exponentials, lanes, place, factor, share, confidence):
+    """Return gradients from exponentials; `place` counts as `lanes` do."""
+    values = exponentials * factor - share
+    return tl.where(lanes == place, values - confidence, values)
+
+
+@tl.kernel
+def both_offsets(rows, size0, size1, x_stride0, x_stride1, dx_stride0, dx_stride1):
+    """Return where rows of logits begin and where those of gradients do, see `row_offsets`."""
+    x_offsets = rows * x_stride1
+    dx_offsets = rows * dx_stride1
+    if size0 > 1:
+        outer = rows // size1
+        inner = rows - outer * size1
+        x_offsets = outer * x_stride0 + inner * x_stride1
+        dx_offsets = outer * dx_stride0 + inner * dx_stride1
+    return x_offsets, dx_offsets
+
+
+@tl.kernel
+def store_zeros(dx_row, lanes, inside, body, PART: tl.constexpr):
+    """Write the gradient of a row of up to 4 * PART elements that does not count."""
+    zeros = tl.zeros((PART,), tl.float32)
+    store_part(dx_row, 0, PART, body, zeros)
+    store_part(dx_row, PART, 2 * PART, body, zeros)
+    store_part(dx_row, 2 * PART, 3 * PART, body, zeros)
+    store_part(dx_row, 3 * PART, 4 * PART, body, zeros)
+    tl.store(dx_row + lanes, tl.zeros(lanes.shape, tl.float32), mask=inside)
+
+
+@tl.kernel
+def sum_of_part(x_row, start: tl.constexpr, end: tl.constexpr, body):
+    """Return a part as f32, with 0 behind the body."""
+    return load_part(x_row, start, end, body, 0, "").to(tl.float32)
+
+
+@tl.kernel
+def mean_of_row(x_row, edge_lanes, inside, body, columns, PART: tl.constexpr):
+    """Return the mean of a row, which is read again: few ask, and registers are scarce."""
+    total = sum_of_part(x_row, 0, PART, body) + sum_of_part(x_row, PART, 2 * PART, body)
+    total = total + sum_of_part(x_row, 2 * PART, 3 * PART, body)
+    total = total + sum_of_part(x_row, 3 * PART, 4 * PART, body)
+    edge = tl.load(x_row + edge_lanes, mask=inside, other=0).to(tl.float32)
+    return (tl.sum(total, axis=0) + tl.sum(edge, axis=0)) / columns
+
+
+@tl.kernel
+def store_gradients(
+    dx_row, exponentials, start: tl.constexpr, end: tl.constexpr, body, place,
+    factor, share, confidence,
+):  # fmt: skip
+    """Write the gradient of a part."""
+    lanes = tl.arange(start, end)
+    values = gradient_of(exponentials, lanes, place, factor, share, confidence)
+    tl.store(dx_row + lanes, values, mask=lanes < body)
+
+
+@tl.kernel
+def entropy_of_row(
+    x_row, dx_row, lead, columns, place, loss_of_row, given, confidence,
+    smoothing, z_loss, has_gradient, PART: tl.constexpr,
+):  # fmt: skip
+    """Write loss and gradient of a row held in parts; rows begin `lead` elements in front."""
+    width = columns.to(tl.int32) - lead
+    body = width & -8
+    lanes, inside = edge_of(lead, body, width, 16)
+    if place == IGNORED:
+        tl.store(loss_of_row, 0.0)
+        if has_gradient != 0:
+            store_zeros(dx_row, lanes, inside, body, PART)
+    else:
+        column = place - lead
+        a, b, c, d, edge = load_parts(x_row, body, lanes, inside, float("-inf"), PART)
+        at_target = tl.load(x_row + column, mask=place >= 0, other=float("nan")).to(tl.float32)
+        a, b, c, d, edge = in_f32(a, b, c, d, edge)
+        highest = tl.max(tl.maximum(tl.maximum(a, b), tl.maximum(c, d)), axis=0)
+        highest = tl.maximum(highest, tl.max(edge, axis=0))
+        a = tl.exp2((a - highest) * LOG2_E)
+        b = tl.exp2((b - highest) * LOG2_E)
+        c = tl.exp2((c - highest) * LOG2_E)
+        d = tl.exp2((d - highest) * LOG2_E)
+        edge = tl.exp2((edge - highest) * LOG2_E)
+        total = tl.sum((a + b) + (c + d), axis=0) + tl.sum(edge, axis=0)
+        loss, factor = losses_of(highest, total, at_target, confidence, z_loss)
+        tl.store(loss_of_row, loss)
+        if smoothing != 0:
+            # Behind a store, which may have changed what is read: it is loaded again.
+            mean = mean_of_row(x_row, lanes, inside, body, columns, PART)
+            loss = loss + smoothing_loss(highest, total, smoothing, mean, 1)
+            tl.store(loss_of_row, loss)
+            factor = factor + smoothing
+        if has_gradient != 0:
+            factor = given * factor / total
+            share = given * (smoothing / columns)
+            less = given * confidence
+            store_gradients(dx_row, a, 0, PART, body, column, factor, share, less)
+            store_gradients(dx_row, b, PART, 2 * PART, body, column, factor, share, less)
+            store_gradients(dx_row, c, 2 * PART, 3 * PART, body, column, factor, share, less)
+            store_gradients(dx_row, d, 3 * PART, 4 * PART, body, column, factor, share, less)
+            values = gradient_of(edge, lanes, column, factor, share, less)
+            tl.store(dx_row + lanes, values, mask=inside)
+
+
+@tl.kernel
+def entropy_of_wide_row(
+    x_row, dx_row, lead, columns, place, loss_of_row, given, confidence,
+    smoothing, z_loss, has_gradient, PART: tl.constexpr,
+):  # fmt: skip
+    """Do so where the f32 values would take all registers: the row is read again, from a cache.
+
+    Of 2-byte elements two programs fit a multiprocessor: one loads while the other computes.
+    """
+    if PART <= 8192 and x_row.dtype != tl.float32:
+        tl.resident(2)
+    width = columns.to(tl.int32) - lead
+    body = width & -8
+    lanes, inside = edge_of(lead, body, width, 16)
+    if place == IGNORED:
+        tl.store(loss_of_row, 0.0)
+        if has_gradient != 0:
+            store_zeros(dx_row, lanes, inside, body, PART)
+    else:
+        column = place - lead
+        lowest = float("-inf")
+        a = load_part(x_row, 0, PART, body, lowest, "")
+        b = load_part(x_row, PART, 2 * PART, body, lowest, "")
+        c = load_part(x_row, 2 * PART, 3 * PART, body, lowest, "")
+        d = load_part(x_row, 3 * PART, 4 * PART, body, lowest, "")
+        edge = tl.load(x_row + lanes, mask=inside, other=lowest)
+        at_target = tl.load(x_row + column, mask=place >= 0, other=float("nan")).to(tl.float32)
+        highest = tl.max(tl.maximum(tl.maximum(a, b), tl.maximum(c, d)), axis=0).to(tl.float32)
+        highest = tl.maximum(highest, tl.max(edge.to(tl.float32), axis=0))
+        edge = exponential(edge, highest)
+        running = (exponential(a, highest) + exponential(b, highest)) + (
+            exponential(c, highest) + exponential(d, highest)
+        )
+        total = tl.sum(running, axis=0) + tl.sum(edge, axis=0)
+        loss, factor = losses_of(highest, total, at_target, confidence, z_loss)
+        tl.store(loss_of_row, loss)
+        if smoothing != 0:
+            # Behind a store, which may have changed what is read: it is loaded again.
+            mean = mean_of_row(x_row, lanes, inside, body, columns, PART)
+            loss = loss + smoothing_loss(highest, total, smoothing, mean, 1)
+            tl.store(loss_of_row, loss)
+            factor = factor + smoothing
+        if has_gradient != 0:
+            factor = given * factor / total
+            share = given * (smoothing / columns)
+            less = given * confidence
+            for i in tl.static_range(4):
+                # Behind a store, which may have changed what is read: it is loaded again.
+                part = load_part(x_row, i * PART, (i + 1) * PART, body, lowest, "")
+                store_gradients(
+                    dx_row, exponential(part, highest), i * PART, (i + 1) * PART, body, column,
+                    factor, share, less,
+                )  # fmt: skip
+            values = gradient_of(edge, lanes, column, factor, share, less)
+            tl.store(dx_row + lanes, values, mask=inside)

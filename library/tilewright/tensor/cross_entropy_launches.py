@@ -1,0 +1,401 @@
+"""The launches of cross entropy: targets placed and counted, rows, losses added up.
+
+The first and the last step take little: a target is 8 bytes, a loss 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tilewright.abi.dtypes import DType, float32, float64, int32, int64
+from tilewright.abi.signature import INT31_MAX
+from tilewright.errors import ArgumentError, ArgumentValueError, IndexRangeError
+from tilewright.kernels import cross_entropy as kernels
+from tilewright.kernels.cross_entropy_parts import MOST_PARTS
+from tilewright.tensor.arrays import (
+    Array,
+    as_array,
+    as_flag,
+    as_integer,
+    as_number,
+    check_is_float,
+    dtype_of,
+    fits_fast,
+    new_array,
+    on_host,
+    stand_in,
+)
+from tilewright.tensor.axes import viewed
+from tilewright.tensor.configurations import (
+    CROSS_ENTROPY,
+    CROSS_ENTROPY_LONG,
+    CROSS_ENTROPY_LONG_16,
+    CROSS_ENTROPY_WALKED,
+    LOSSES,
+    TARGETS,
+    rows_configuration,
+)
+from tilewright.tensor.geometry import (
+    Arrays,
+    Geometry,
+    check_one_side,
+    geometry_of,
+)
+from tilewright.tensor.indexing import outside_flag
+from tilewright.tensor.launches import (
+    Piece,
+    PlannedLaunch,
+    Pointer,
+    is_aligned,
+    pieces,
+    planned,
+    tile_options,
+)
+from tilewright.tensor.movement import contiguous
+from tilewright.tensor.products import check_choice
+from tilewright.tensor.rows import check_rows, number_for
+from tilewright.tensor.strides import Shape
+
+REDUCTIONS = ("none", "sum", "mean")
+
+# The operands of a launch over rows by number.
+_X, _PLACES, _WEIGHT, _COUNTS, _DLOSS, _LOSSES, _DX = range(7)
+_MOST_PARTS = int(str(MOST_PARTS.value))
+# Bytes to which both rows must lie alike for the accesses of long ones.
+_VECTOR_BYTES = 16
+_LEAST_INT64 = -(2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class LossOptions:
+    """What a loss is made with, checked."""
+
+    ignore_index: int
+    label_smoothing: float
+    z_loss: float
+    reduction: str
+    check: bool
+
+    @staticmethod
+    def of(
+        ignore_index: object,
+        label_smoothing: object,
+        z_loss: object,
+        reduction: str,
+        *,
+        check: object,
+    ) -> LossOptions:
+        """Check the options of a call.
+
+        Raises ArgumentError for one of another type, ArgumentValueError for one out of range.
+        """
+        check_choice("reduction", reduction, REDUCTIONS)
+        ignored = as_integer(ignore_index, name="ignore_index")
+        if not _LEAST_INT64 <= ignored < -_LEAST_INT64:
+            msg = f"ignore_index is {ignored}, which no i64 is"
+            raise ArgumentValueError(msg)
+        smoothing = as_number(label_smoothing, name="label_smoothing")
+        if not 0 <= smoothing <= 1:
+            msg = f"label_smoothing is {smoothing}; it lies between 0 and 1"
+            raise ArgumentValueError(msg)
+        return LossOptions(
+            ignored,
+            smoothing,
+            as_number(z_loss, name="z_loss"),
+            reduction,
+            as_flag(check, name="check"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of one loss: their targets, placed and counted, over which launches may be many."""
+
+    x: Array
+    target: Array
+    weight: Array | None
+    options: LossOptions
+    classes: int
+    places: Array
+    counts: Array
+
+    @staticmethod
+    def of(
+        x: Array | None, target: Array | None, weight: Array | None, options: LossOptions
+    ) -> Rows:
+        """Check the operands of a loss over logits and place its targets; raises as that does."""
+        logits = as_array(x, name="x")
+        check_rows(geometry_of(logits))
+        return Rows.of_classes(logits, logits.shape[-1], target, weight, options)
+
+    @staticmethod
+    def of_classes(
+        x: Array, classes: int, target: Array | None, weight: Array | None, options: LossOptions
+    ) -> Rows:
+        """Do so for rows `x` of which something else makes logits of so many classes."""
+        targets = as_array(target, name="target")
+        _check_targets(x, classes, targets, weight)
+        targets = contiguous(targets)
+        count = prod(targets.shape)
+        parts = min(max(-(-count // TARGETS.block_n), 1), _MOST_PARTS)
+        places = new_array((count,), int32, x)
+        counts = new_array((parts,), loss_dtype(x), x)
+        flag = outside_flag(x, check=options.check)
+        launch = _plan_places(
+            geometry_of(targets), None if weight is None else geometry_of(weight),
+            geometry_of(counts), classes,
+        )  # fmt: skip
+        launch.run([targets, weight, places, counts, flag], (options.ignore_index,))
+        if options.check:
+            _raise_if_outside(flag, targets, classes, options.ignore_index)
+        return Rows(x, targets, weight, options, classes, places, counts)
+
+    def new_losses(self) -> Array:
+        """Return room for the loss of each row."""
+        return new_array((prod(self.target.shape),), loss_dtype(self.x), self.x)
+
+    def check_dloss(self, dloss: Array | None) -> None:
+        """Raise ArgumentError unless a given gradient has the loss's shape and dtype."""
+        if dloss is None:
+            return
+        check_one_side({"x": geometry_of(self.x), "dloss": geometry_of(dloss)})
+        shape = self.target.shape if self.options.reduction == "none" else ()
+        if dloss.shape != shape or dtype_of(dloss) != loss_dtype(self.x):
+            msg = (
+                f"dloss is {dtype_of(dloss)} of shape {dloss.shape}, the loss "
+                f"{loss_dtype(self.x)} of shape {shape}"
+            )
+            raise ArgumentError(msg)
+
+    def run(
+        self, x: Array, losses: Array, dx: Array | None, dloss: Array | None, *, first: int = 0
+    ) -> None:
+        """Write the losses of the rows `x`, of all from row `first` on, and `dx` unless None.
+
+        Elements of a row of `dx` lie side by side; an `x` of which they do not is copied.
+        """
+        x = x if has_unit_rows(x) else contiguous(x)
+        is_each = dloss is not None and self.options.reduction == "none"
+        plan = _plan_rows(
+            geometry_of(x),
+            None if dx is None else geometry_of(dx),
+            None if self.weight is None else geometry_of(self.weight),
+            dloss is not None,
+            is_each,
+            self.options.reduction == "mean",
+            self.options.label_smoothing != 0,
+            self.counts.shape[0],
+        )
+        count = prod(x.shape[:-1])
+        if is_each and dloss is not None:
+            every = viewed(contiguous(dloss), self.places.shape, (1,))
+            dloss = part_of(every, first, count)
+        arrays: Arrays = [
+            x,
+            part_of(self.places, first, count),
+            self.weight,
+            self.counts,
+            dloss,
+            part_of(losses, first, count),
+            stand_in(losses, dtype_of(x)) if dx is None else dx,
+        ]
+        numbers = (self.options.label_smoothing, self.options.z_loss)
+        for launch in plan:
+            launch.run(arrays, tuple(number_for(x, number) for number in numbers))
+
+    def reduced(self, losses: Array) -> Array:
+        """Return what a loss of each row is reduced to."""
+        if self.options.reduction == "none":
+            return viewed(losses, self.target.shape, geometry_of(self.target).strides)
+        result = new_array((), dtype_of(losses), losses)
+        count, is_mean = losses.shape[0], int(self.options.reduction == "mean")
+        if count > LOSSES.block_n * _MOST_PARTS:
+            partial = new_array((_MOST_PARTS,), dtype_of(losses), losses)
+            _sum_losses(count, self.counts.shape[0], 0, _MOST_PARTS).run(
+                [losses, self.counts, partial], ()
+            )
+            losses, count = partial, _MOST_PARTS
+        _sum_losses(count, self.counts.shape[0], is_mean, 1).run([losses, self.counts, result], ())
+        return result
+
+
+def has_unit_rows(array: Array) -> bool:
+    """Return whether the elements of a row lie side by side."""
+    return array.shape[-1] == 1 or geometry_of(array).strides[-1] == 1
+
+
+def loss_dtype(x: Array) -> DType:
+    """Return the dtype of the loss of an array's rows."""
+    return float64 if dtype_of(x) == float64 else float32
+
+
+def part_of(rows: Array, first: int, count: int) -> Array:
+    """Return so many rows from `first` on of a row-major array."""
+    if not first and rows.shape[0] == count:
+        return rows
+    return rows[first : first + count]
+
+
+def _check_targets(x: Array, classes: int, target: Array, weight: Array | None) -> None:
+    check_is_float(x)
+    given = {"x": x, "target": target} | ({} if weight is None else {"weight": weight})
+    check_one_side({name: geometry_of(array) for name, array in given.items()})
+    if dtype_of(target) not in (int32, int64):
+        msg = f"target has dtype {dtype_of(target)}; targets are i32 or i64"
+        raise ArgumentError(msg)
+    if target.shape != x.shape[:-1]:
+        msg = f"target has shape {target.shape}, x {x.shape}; target has all axes of x but the last"
+        raise ArgumentError(msg)
+    if not 0 < classes <= INT31_MAX:
+        msg = f"there are {classes} classes; from 1 to {INT31_MAX} are taken"
+        raise ArgumentError(msg)
+    if weight is None:
+        return
+    strides = geometry_of(weight).strides
+    is_contiguous = weight.shape == (classes,) and (strides == (1,) or classes == 1)
+    if not is_contiguous or dtype_of(weight) != loss_dtype(x):
+        msg = (
+            f"weight must be contiguous {loss_dtype(x)} of shape ({classes},), got "
+            f"{dtype_of(weight)} of shape {weight.shape} with strides {strides}"
+        )
+        raise ArgumentError(msg)
+
+
+def _raise_if_outside(flag: Array, target: Array, classes: int, ignored: int) -> None:
+    """Raise IndexRangeError for the first target outside, if the kernel reported one."""
+    if not on_host(flag)[0]:
+        return
+    found = on_host(target)
+    is_outside = ((found < 0) | (found >= classes)) & (found != ignored)
+    place = tuple(int(i) for i in np.argwhere(is_outside)[0])
+    msg = (
+        f"target {found[place]} at {place} names none of {classes} classes, counted from 0, and is "
+        f"not ignore_index, {ignored}"
+    )
+    raise IndexRangeError(msg)
+
+
+@planned
+def _plan_places(
+    target: Geometry, weight: Geometry | None, counts: Geometry, classes: int
+) -> PlannedLaunch:
+    """Plan over target, weight, places, counts and the flag."""
+    count = prod(target.shape)
+    pointers = tuple(
+        Pointer(operand, 0, (), ()) for operand in (0, 3 if weight is None else 1, 2, 3, 4)
+    )
+    return PlannedLaunch(
+        kernels.place_targets,
+        (counts.shape[0], 1, 1),
+        pointers,
+        (count, classes),
+        {"BLOCK": TARGETS.block_n, "num_warps": TARGETS.num_warps},
+        flags=(int(weight is not None),),
+    )
+
+
+@planned
+def _sum_losses(count: int, parts: int, is_mean: int, programs: int) -> PlannedLaunch:
+    """Plan over losses, counts and the result."""
+    return PlannedLaunch(
+        kernels.sum_losses,
+        (programs, 1, 1),
+        tuple(Pointer(operand, 0, (), ()) for operand in range(3)),
+        (count, parts, is_mean),
+        {"BLOCK": LOSSES.block_n, "num_warps": LOSSES.num_warps},
+    )
+
+
+@planned
+def _plan_rows(
+    x: Geometry,
+    dx: Geometry | None,
+    weight: Geometry | None,
+    has_dloss: bool,
+    is_each: bool,
+    is_mean: bool,
+    is_smoothed: bool,
+    parts: int,
+) -> tuple[PlannedLaunch, ...]:
+    """Plan over the operands of rows; a launch takes the numbers `label_smoothing`, `z_loss`."""
+    # Seen from the logits, what is one for each row is repeated along the last axis.
+    each = (*_row_strides(x.shape[:-1]), 0)
+    strides = (x.strides, each, each, x.strides if dx is None else dx.strides)
+    flags = (int(weight is not None), int(has_dloss), int(is_mean), int(dx is not None))
+    is_whole = (x.is_aligned and (dx is None or dx.is_aligned)) and (
+        weight is None or weight.is_aligned
+    )
+    launches = []
+    for piece in pieces(x.shape, strides, rank=3, keep_last=True):
+        at_x, at_places, at_losses, at_dx = piece.pointers(_X, _PLACES, _LOSSES, _DX)
+        if dx is None:
+            at_dx = Pointer(_DX, 0, (), ())
+        absent = Pointer(_COUNTS, 0, (), ())
+        given = Pointer(_DLOSS, 0, (), ()) if has_dloss else absent
+        if is_each:
+            given = Pointer(_DLOSS, at_losses.offset, at_losses.sizes, at_losses.strides)
+        pointers = (
+            at_x, at_places,
+            absent if weight is None else Pointer(_WEIGHT, 0, weight.shape, (1,)),
+            absent, given, at_losses, at_dx,
+        )  # fmt: skip
+        launches.append(
+            _launch(
+                x,
+                piece,
+                pointers,
+                (int(is_each), parts),
+                flags,
+                is_whole=is_whole,
+                is_spread=is_smoothed and weight is not None,
+            )
+        )
+    return tuple(launches)
+
+
+def _row_strides(shape: Shape) -> tuple[int, ...]:
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.append(strides[-1] * extent)
+    return tuple(reversed(strides[: len(shape)]))
+
+
+def _launch(
+    x: Geometry,
+    piece: Piece,
+    pointers: tuple[Pointer, ...],
+    tail: tuple[int, ...],
+    flags: tuple[int, ...],
+    *,
+    is_whole: bool,
+    is_spread: bool,
+) -> PlannedLaunch:
+    """Plan a piece: whole rows where one program holds them and all begins aligned, else walked."""
+    space = piece.space
+    rows, columns = space.sizes[0] * space.sizes[1], space.sizes[2]
+    x_walk, dx_walk = space.strides[0][:2], space.strides[3][:2]
+    integers = (*space.sizes, *x_walk, *dx_walk, *tail)
+    # A smoothed loss takes the weights of all classes, for which a held row leaves no registers.
+    is_held = is_whole and not is_spread and x.dtype != float64
+    is_held = is_held and is_aligned((x,) * 4, piece) and fits_fast(kernels.entropy, 7, integers)
+    tiles = rows_configuration(columns, CROSS_ENTROPY) if is_held else None
+    kernel, programs = kernels.entropy_walked, rows
+    options = tile_options(CROSS_ENTROPY_WALKED, has_rows=False)
+    if tiles is not None:
+        kernel, programs = kernels.entropy, -(-rows // tiles.block_m)
+        options = tile_options(tiles)
+    elif is_held and _are_alike(x, x_walk, dx_walk):
+        long = CROSS_ENTROPY_LONG_16 if x.dtype.bits == 16 else CROSS_ENTROPY_LONG
+        tiles = rows_configuration(columns, long)
+        if tiles is not None:
+            kernel, options = kernels.entropy_row, tile_options(tiles, has_rows=False)
+    return PlannedLaunch(kernel, (programs, 1, 1), pointers, integers, options, flags=flags)
+
+
+def _are_alike(x: Geometry, x_walk: tuple[int, ...], dx_walk: tuple[int, ...]) -> bool:
+    """Return whether rows of both begin equally far from a multiple of what is accessed at once."""
+    size = x.dtype.size_bytes
+    return all((a - b) * size % _VECTOR_BYTES == 0 for a, b in zip(x_walk, dx_walk, strict=True))
