@@ -15,7 +15,10 @@ from pathlib import Path
 from benchmarks import gate
 from benchmarks.record import load_results, print_table, write_results
 
-SUITES = ("attention", "coldstart", "compile", "factory", "gemm", "launch", "mma", "rowops")
+SUITES = (
+    "attention", "coldstart", "compile", "cross-entropy", "factory", "gemm", "launch", "mma",
+    "rowops",
+)  # fmt: skip
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -36,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         command.add_argument("--results", type=Path, default=RESULTS / "nvidia-h200")
     arguments = parser.parse_args(argv)
     if arguments.command == "run":
-        suite = importlib.import_module(f"benchmarks.suites.{arguments.suite}")
+        suite = importlib.import_module(f"benchmarks.suites.{arguments.suite.replace('-', '_')}")
         rows, versions = suite.measure()
         path = write_results(
             arguments.suite, rows, versions, folder=arguments.out, commit=arguments.commit

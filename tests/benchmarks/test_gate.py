@@ -64,6 +64,10 @@ def _good() -> dict[str, list[Row]]:
             _row("attention/bf16/1x1x1x1024x128/bwd/eager", 3.0, cudnn=0.75),
             _row("attention.causal/bf16/1x1x1x1024x64/bwd/eager", 2.0, cudnn=0.9),
         ],
+        "cross-entropy": [
+            _row("cross_entropy/bf16/64x512/fwdbwd/eager", 1.0, torch_compile=1.8),
+            _row("cross_entropy/bf16/64x1000/fwdbwd/eager", 1.0, torch_compile=3.0),
+        ],
         "mma": [
             _row("matmul/bf16/4096x4096x4096/fwd/eager", 1.0, cublas=0.51),
             _row("matmul/bf16/512x512x512/fwd/eager", 1.0, cublas=0.1),
@@ -137,6 +141,11 @@ def test_what_meets_every_bar_passes_and_the_rest_is_open() -> None:
             "attention",
             _row("attention.causal/bf16/1x1x1x1024x64/bwd/eager", 2.0, cudnn=0.85),
             "bwd_deterministic_vs_cudnn",
+        ),
+        (
+            "cross-entropy",
+            _row("cross_entropy/bf16/64x1000/fwdbwd/eager", 1.0, torch_compile=1.79),
+            "fwdbwd_vs_torch_compile",
         ),
         (
             "rowops",

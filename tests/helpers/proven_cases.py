@@ -19,12 +19,16 @@ CHECKOUT = Checkout(Path(__file__).resolve().parents[2])
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An operation to launch; `patches` replaces functions of `tilewright.tensor` that choose."""
+    """An operation to launch; `patches` replaces functions of `tilewright.tensor` that choose.
+
+    With `runs` later launches read what earlier ones wrote.
+    """
 
     name: str
     call: Callable[[], object]
     by_default: bool = True
     patches: tuple[tuple[str, object], ...] = ()
+    runs: bool = False
 
     def launches(
         self, monkeypatch: pytest.MonkeyPatch, *, runs: bool = False
@@ -33,7 +37,7 @@ class Case:
         with monkeypatch.context() as patch:
             for function, replacement in self.patches:
                 patch.setattr(f"tilewright.tensor.{function}", replacement)
-            return recorded(patch, self.call, runs=runs)
+            return recorded(patch, self.call, runs=runs or self.runs)
 
 
 def prove(launches: list[RecordedLaunch], store: Store) -> None:

@@ -116,7 +116,7 @@ def entropy(
         factor = factor + smoothing
     tl.store(losses + rows, tl.where(is_kept, loss, 0), mask=is_row)
     if has_gradient != 0:
-        given = upstream(counts, dloss, rows, dloss_stride, parts, has_dloss, is_mean)
+        given = upstream(counts, dloss, rows, is_row, dloss_stride, parts, has_dloss, is_mean)
         given = tl.where(place == OUTSIDE, float("nan"), given)
         result = gradient_of(
             exponentials,
@@ -152,7 +152,7 @@ def entropy_row(
     )
     x_row, dx_row = x + x_offset, dx + dx_offset
     place = tl.load(places + row)
-    given = upstream(counts, dloss, row, dloss_stride, parts, has_dloss, is_mean)
+    given = upstream(counts, dloss, row, True, dloss_stride, parts, has_dloss, is_mean)
     given = tl.where(place == OUTSIDE, float("nan"), given)
     confidence = weight_of(weight, place, has_weight) * (1 - smoothing)
     lead = leading(x_row, 16)
@@ -200,7 +200,7 @@ def entropy_walked(
         if has_gradient != 0:
             zero_row(dx_row, width, BLOCK_N)
     else:
-        given = upstream(counts, dloss, row, dloss_stride, parts, has_dloss, is_mean)
+        given = upstream(counts, dloss, row, True, dloss_stride, parts, has_dloss, is_mean)
         given = tl.where(place == OUTSIDE, float("nan"), given)
         confidence = weight_of(weight, place, has_weight) * (1 - smoothing)
         lead = leading(x_row, 16).to(tl.int32)

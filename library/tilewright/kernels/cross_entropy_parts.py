@@ -21,9 +21,9 @@ def total_of(counts, parts):
 
 
 @tl.kernel
-def upstream(counts, dloss, rows, dloss_stride, parts, has_dloss, is_mean):
+def upstream(counts, dloss, rows, is_row, dloss_stride, parts, has_dloss, is_mean):
     """Return the gradient of each row's loss."""
-    given = tl.load(dloss + rows * dloss_stride, mask=(rows >= 0) & (has_dloss != 0), other=1)
+    given = tl.load(dloss + rows * dloss_stride, mask=is_row & (has_dloss != 0), other=1)
     if is_mean != 0:
         given = given / total_of(counts, parts)
     return given

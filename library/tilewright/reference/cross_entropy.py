@@ -54,7 +54,7 @@ def cross_entropy_backward(
     reduction: str = "mean",
     check: bool = True,
 ) -> tuple[Array, Array]:
-    """Return the loss, and the gradient of `x` for that of the loss, `dloss`, by default 1."""
+    """Return the gradient of `x` for that of the loss, `dloss`, by default 1, and the loss."""
     losses, gradient, weights = _rows(
         x, target, weight, ignore_index, label_smoothing, z_loss, check=check
     )
@@ -67,7 +67,7 @@ def cross_entropy_backward(
             loss, given = np.asarray(loss / weights.sum()), given / weights.sum()
         is_kept = (target != ignore_index)[..., None]
         dx = np.where(is_kept, gradient * np.broadcast_to(given, losses.shape)[..., None], 0)
-    return loss, dx.astype(x.dtype)
+    return dx.astype(x.dtype), loss
 
 
 def linear_cross_entropy_backward(
@@ -83,20 +83,20 @@ def linear_cross_entropy_backward(
     reduction: str = "mean",
     check: bool = True,
 ) -> tuple[Array, Array, Array]:
-    """Return the loss of the logits `x @ linear_weight.T`, and the gradients of both factors.
+    """Return the gradients of both factors of the logits `x @ linear_weight.T`, and the loss.
 
     `x` is `[..., K]`, `linear_weight` `[C, K]`.
     """
     wide = widened(x, operation="linear_cross_entropy_backward")
     factor = linear_weight.astype(wide.dtype)
-    loss, dlogits = cross_entropy_backward(
+    dlogits, loss = cross_entropy_backward(
         wide @ factor.T, target, dloss,
         weight=weight, ignore_index=ignore_index, label_smoothing=label_smoothing, z_loss=z_loss,
         reduction=reduction, check=check,
     )  # fmt: skip
     rows = dlogits.reshape(-1, dlogits.shape[-1])
     dweight = rows.T @ wide.reshape(-1, wide.shape[-1])
-    return loss, (dlogits @ factor).astype(x.dtype), dweight.astype(linear_weight.dtype)
+    return (dlogits @ factor).astype(x.dtype), dweight.astype(linear_weight.dtype), loss
 
 
 @np.errstate(all="ignore")

@@ -51,7 +51,7 @@ def cross_entropy_backward(
     check: bool = True,
     out: object | None = None,
 ) -> tuple[Array, Array]:
-    """Return the loss, as `cross_entropy` does, and the gradient `dx` of the logits.
+    """Return the gradient `dx` of the logits, and the loss, as `cross_entropy` does.
 
     Both are made in one pass, see `kernels.cross_entropy`. `dloss` is the gradient of the loss, an
     array of its shape and dtype, by default 1. `out` takes `dx`; it may be `x`, which then makes
@@ -78,4 +78,4 @@ def cross_entropy_backward(
         copy_elements(apart, dx)
     else:
         rows.run(rows.x, losses, dx, given)
-    return rows.reduced(losses), dx
+    return dx, rows.reduced(losses)

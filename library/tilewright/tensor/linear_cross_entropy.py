@@ -72,7 +72,7 @@ def linear_cross_entropy_backward(
     reduction: str = "mean",
     check: bool = True,
 ) -> tuple[Array, Array, Array]:
-    """Return the loss, as `linear_cross_entropy` does, and the gradients of `x` and of the weight.
+    """Return the gradients of `x` and of the weight, and the loss, as `linear_cross_entropy` does.
 
     `dloss` is the gradient of the loss, as in `cross_entropy_backward`. Both gradients have the
     dtype of `x`; sums over rows are in f32, of f64 in f64, in a fixed order, and rounded once.
@@ -99,7 +99,7 @@ def linear_cross_entropy_backward(
         matmul(logits, layer.weight, out=part_of(dx, first, part.shape[0]))
         _add_product(total, transposed(logits, (1, 0)), part, is_first=not first)
     shape = layer.x.shape
-    return rows.reduced(losses), viewed(dx, shape, row_major(shape)), _rounded(total, dtype)
+    return viewed(dx, shape, row_major(shape)), _rounded(total, dtype), rows.reduced(losses)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from tilewright.tensor.attention import attention
 from tilewright.tensor.attention_backward import attention_backward
 from tilewright.tensor.configurations import DotConfiguration
 from tilewright.tensor.convolution import convolution
+from tilewright.tensor.cross_entropy import cross_entropy_backward
 from tilewright.tensor.matmul import matmul
 from tilewright_release.stage_cache import StageCache
 
@@ -254,6 +255,27 @@ def _gradient_cases() -> list[Case]:
     ]
 
 
+def _cross_entropy(dtype: DType, width: int, pad: int, start: int) -> object:
+    x = operand((5, width + start), dtype, pad=pad)[:, start:]
+    return cross_entropy_backward(x, np.arange(5), label_smoothing=0.1, z_loss=1e-2)
+
+
+def _cross_entropy_cases() -> list[Case]:
+    tables = (*configurations.CROSS_ENTROPY, *configurations.CROSS_ENTROPY_LONG)
+    forms = [(f"{tiles.block_n}", tiles.block_n - 3, 3, 0) for tiles in tables]
+    forms += [("65536", 65_533, 3, 0), ("walked", 70_001, 3, 0), ("walked-general", 5000, 1, 1)]
+    return [
+        Case(
+            f"cross_entropy_backward-{dtype}-{form}",
+            partial(_cross_entropy, dtype, size, pad, start),
+            dtype == bfloat16 and form in ("128", "2048", "32768", "walked-general"),
+            runs=True,
+        )
+        for dtype in (float32, float16, bfloat16)
+        for form, size, pad, start in forms
+    ]
+
+
 CASES = [
     *_matmul_cases(),
     *_attention_cases(),
@@ -262,6 +284,7 @@ CASES = [
     *_row_cases(),
     *_wide_row_cases(),
     *_gradient_cases(),
+    *_cross_entropy_cases(),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.reference import attention, elementwise, norm, softmax
+from tilewright.reference import attention, cross_entropy, elementwise, norm, softmax
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 STEP = 1e-5
@@ -107,3 +107,28 @@ def test_attention_of_heads_that_share_keys(queries: int, keys: int, causal: boo
     )
     for gradient, derivative in zip(found, expected, strict=True):
         np.testing.assert_allclose(gradient, derivative, atol=1e-7)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_cross_entropy(reduction: str) -> None:
+    x, linear_weight, _, _ = operands((4, 5))
+    target, weight = np.array([1, -100, 4, 0]), np.arange(1.0, 6.0)
+    dloss = np.random.default_rng(1).standard_normal(4 if reduction == "none" else ())
+    options: dict[str, Any] = {
+        "weight": weight, "label_smoothing": 0.2, "z_loss": 0.1, "reduction": reduction,
+    }  # fmt: skip
+
+    def loss(logits: Array) -> Array:
+        return cross_entropy.cross_entropy(logits, target, **options)
+
+    dx, value = cross_entropy.cross_entropy_backward(x, target, dloss, **options)
+    np.testing.assert_allclose(value, loss(x))
+    np.testing.assert_allclose(dx, differences(loss, x, dloss), atol=1e-7)
+    layer = np.concatenate([linear_weight, -linear_weight[:1]])
+    dx, dweight, value = cross_entropy.linear_cross_entropy_backward(
+        x, layer, target, dloss, **options
+    )
+    np.testing.assert_allclose(value, loss(x @ layer.T))
+    np.testing.assert_allclose(dx, differences(lambda v: loss(v @ layer.T), x, dloss), atol=1e-6)
+    of_weight = differences(lambda v: loss(x @ v.T), layer, dloss)
+    np.testing.assert_allclose(dweight, of_weight, atol=1e-6)

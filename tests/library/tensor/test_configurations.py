@@ -24,6 +24,10 @@ from tilewright.tensor.configurations import (
     CONVOLUTION_16,
     CONVOLUTION_32,
     CONVOLUTION_GENERAL,
+    CROSS_ENTROPY,
+    CROSS_ENTROPY_LONG,
+    CROSS_ENTROPY_LONG_16,
+    CROSS_ENTROPY_WALKED,
     ELEMENTWISE_TALL,
     ELEMENTWISE_WIDE,
     GELU_WIDE_16,
@@ -31,6 +35,7 @@ from tilewright.tensor.configurations import (
     KEY_GRADIENTS_BLOCKS,
     LONG_ROWS,
     LONG_ROWS_UNALIGNED,
+    LOSSES,
     MATMUL_FAST,
     MATMUL_GENERAL,
     NORM_BACKWARD,
@@ -46,6 +51,7 @@ from tilewright.tensor.configurations import (
     SOFTMAX_BACKWARD,
     SOFTMAX_BACKWARD_WALKED,
     SOFTMAX_BACKWARD_WALKED_64,
+    TARGETS,
     TILES,
     Configuration,
     DotConfiguration,
@@ -65,6 +71,13 @@ ROOT = Path(__file__).parents[3]
 SIGNATURES = ROOT / "prebuilt" / "signatures"
 ELEMENTWISE = (ELEMENTWISE_WIDE, ELEMENTWISE_TALL)
 EXPECTED: dict[str, dict[str, tuple[Configuration, ...]]] = {
+    "cross_entropy": {
+        "place_targets": (TARGETS,),
+        "sum_losses": (LOSSES,),
+        "entropy": CROSS_ENTROPY,
+        "entropy_row": CROSS_ENTROPY_LONG_16,
+        "entropy_walked": (CROSS_ENTROPY_WALKED,),
+    },
     "elementwise": {
         "add": ELEMENTWISE,
         "mul": ELEMENTWISE,
@@ -115,7 +128,7 @@ def declared(family: str) -> dict[str, set[Configuration]]:
 
 
 def _configuration(values: Mapping[str, int], num_warps: int) -> Configuration:
-    tiles = (values.get("BLOCK_M", 1), values["BLOCK_N"], num_warps)
+    tiles = (values.get("BLOCK_M", 1), values.get("BLOCK_N") or values["BLOCK"], num_warps)
     if "RESIDENT" in values:
         return ResidentConfiguration(*tiles, values["RESIDENT"])
     return Configuration(*tiles)
@@ -127,7 +140,11 @@ def test_the_bundle_declares_what_is_chosen_and_nothing_else(family: str) -> Non
     assert declared(family) == expected
 
 
-@pytest.mark.parametrize("table", [ROWS, LONG_ROWS], ids=["tiles", "long rows"])
+@pytest.mark.parametrize(
+    "table",
+    [ROWS, LONG_ROWS, CROSS_ENTROPY_LONG, CROSS_ENTROPY_LONG_16],
+    ids=["tiles", "long rows", "losses", "losses of 16 bits"],
+)
 def test_a_tile_holds_the_rows_it_is_chosen_for(table: tuple[Configuration, ...]) -> None:
     widest = table[-1].block_n
     for columns in (0, 1, 127, 128, 129, 4097, widest):

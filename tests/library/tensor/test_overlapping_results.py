@@ -41,6 +41,13 @@ PLACES: dict[str, Place] = {
     "turned": _turned,
 }
 
+
+def _zeros_like_rows(x: Any) -> Any:
+    """Return a target for each row, on the side of the rows."""
+    target = np.zeros(x.shape[:-1], np.int64)
+    return target if isinstance(x, np.ndarray) else tw.from_numpy(target)
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "exp": tw.exp,
     "gelu": tw.gelu,
@@ -53,6 +60,9 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "mul": lambda x, out=None: tw.mul(x, x, out=out),
     "gelu_backward": lambda x, out=None: tw.gelu_backward(x, x, out=out),
     "softmax_backward": lambda x, out=None: tw.softmax_backward(x, x, out=out),
+    "cross_entropy_backward": lambda x, out=None: tw.cross_entropy_backward(
+        x, _zeros_like_rows(x), out=out
+    ),
     "l2_norm_backward": lambda x, out=None: tw.l2_norm_backward(x, x, out=out),
     "layer_norm_backward": lambda x, out=None: tw.layer_norm_backward(x, x, has_bias=True, out=out),
     "dropout": lambda x, out=None: tw.dropout(x, 0.5, seed=3, out=out),

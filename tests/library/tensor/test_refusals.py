@@ -57,6 +57,10 @@ FITTING: dict[Callable[..., Any], dict[str, Any]] = {
         **dict.fromkeys(("q", "k", "v", "y", "dy"), HEADS.astype(np.float16)),
         "lse": HEADS[..., 0].copy(),
     },
+    tw.cross_entropy: {"x": X, "target": INDEX},
+    tw.cross_entropy_backward: {"x": X, "target": INDEX},
+    tw.linear_cross_entropy: {"x": X, "linear_weight": X, "target": INDEX},
+    tw.linear_cross_entropy_backward: {"x": X, "linear_weight": X, "target": INDEX},
     tw.convolution: {"x": IMAGE, "w": FILTERS},
 }  # fmt: skip
 
@@ -127,6 +131,8 @@ FLAGS = [
     (tw.scatter_add, "deterministic"),
     (tw.index_add, "check"),
     (tw.index_add, "deterministic"),
+    (tw.cross_entropy, "check"),
+    (tw.linear_cross_entropy, "check"),
     (tw.attention, "causal"),
     (tw.attention_backward, "causal"),
     (tw.layer_norm_backward, "has_bias"),
