@@ -221,7 +221,7 @@ def test_rules_read_goals_that_exist() -> None:
 
 
 def test_every_suite_has_a_file_and_a_rule() -> None:
-    suites = {path.stem for path in (_BENCHMARKS / "suites").glob("*.py")}
+    suites = {path.stem.replace("_", "-") for path in (_BENCHMARKS / "suites").glob("*.py")}
     assert suites == {suite for suite, _ in RULES}
 
 

@@ -2,7 +2,8 @@
 
 In f32 whatever the narrower element type, in f64 for f64. `place_targets` makes of each target the
 column that it names and counts the rows that are kept; then a program takes a row, or a few narrow
-ones, and writes their losses and, if asked, their gradients: `entropy` holds narrow rows in tiles,
+ones, and writes their losses and, if asked, their gradients, of `count` rows for each place along
+the grid's second axis: `entropy` holds narrow rows in tiles,
 `entropy_row` one long row in parts, both with one read of memory and one write. `entropy_walked`
 takes rows of any width chunk by chunk, and reads twice for a gradient. `sum_losses` adds up, in an
 order that the number of rows fixes.
@@ -20,11 +21,11 @@ import tilewright.language as tl
 from tilewright.kernels.cross_entropy_parts import (
     IGNORED,
     OUTSIDE,
-    both_offsets,
     entropy_of_row,
     entropy_of_wide_row,
     gradient_of,
     losses_of,
+    means_of_row,
     smoothing_loss,
     total_of,
     upstream,
@@ -32,7 +33,7 @@ from tilewright.kernels.cross_entropy_parts import (
 )
 from tilewright.kernels.cross_entropy_walk import entropy_of_walked_row, zero_row
 from tilewright.kernels.index import report
-from tilewright.kernels.rows import are_alike, leading, load_row, row_widths, store_row
+from tilewright.kernels.rows import are_alike, leading, load_row, store_row
 from tilewright.kernels.softmax import LOG2_E, WIDE
 
 
@@ -82,7 +83,7 @@ def sum_losses(losses, counts, out, count, parts, is_mean, BLOCK: tl.constexpr):
 @tl.kernel
 def entropy(
     x, places, weight, counts, dloss, losses, dx,
-    size0, size1, columns,
+    count, columns,
     x_stride0, x_stride1,
     dx_stride0, dx_stride1,
     dloss_stride, parts,
@@ -91,16 +92,16 @@ def entropy(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Write losses, and gradients if asked; `columns <= BLOCK_N`, a program takes BLOCK_M rows."""
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    is_row = rows < size0 * size1
+    outer = tl.program_id(1)
+    inner = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    rows = outer * count + inner
+    is_row = inner < count
     lanes = tl.arange(0, BLOCK_N)[None, :]
-    width = row_widths(rows, size0, size1, columns)
+    width = tl.where(is_row, columns.to(tl.int32), 0)
     place = tl.load(places + rows, mask=is_row, other=IGNORED)
     is_kept = place != IGNORED
-    x_offsets, dx_offsets = both_offsets(
-        rows, size0, size1, x_stride0, x_stride1, dx_stride0, dx_stride1
-    )
-    x_rows = x + x_offsets
+    x_rows = x + outer * x_stride0 + inner * x_stride1
+    dx_rows = dx + outer * dx_stride0 + inner * dx_stride1
     mask = lanes < tl.where(is_kept, width, 0)[:, None]  # [BLOCK_M, BLOCK_N]
     values = load_row(x_rows[:, None], lanes, 1, mask, float("-inf"))
     at_target = tl.load(x_rows + place, mask=place >= 0, other=float("nan"))
@@ -127,13 +128,13 @@ def entropy(
             (given * confidence)[:, None],
         )
         result = tl.where(is_kept[:, None], result, 0)
-        store_row(dx + dx_offsets[:, None], lanes, 1, result, lanes < width[:, None])
+        store_row(dx_rows[:, None], lanes, 1, result, lanes < width[:, None])
 
 
 @tl.kernel
 def entropy_row(
     x, places, weight, counts, dloss, losses, dx,
-    size0, size1, columns,
+    count, columns,
     x_stride0, x_stride1,
     dx_stride0, dx_stride1,
     dloss_stride, parts,
@@ -146,27 +147,26 @@ def entropy_row(
     A program takes a row; `x` and `dx` lie equally far from a multiple of 16 bytes in each, and
     `columns <= BLOCK_N`, at least 8 of them.
     """
-    row = tl.program_id(0)
-    x_offset, dx_offset = both_offsets(
-        row, size0, size1, x_stride0, x_stride1, dx_stride0, dx_stride1
-    )
-    x_row, dx_row = x + x_offset, dx + dx_offset
+    outer, inner = tl.program_id(1), tl.program_id(0)
+    row = outer * count + inner
+    x_row = x + outer * x_stride0 + inner * x_stride1
+    dx_row = dx + outer * dx_stride0 + inner * dx_stride1
     place = tl.load(places + row)
     given = upstream(counts, dloss, row, True, dloss_stride, parts, has_dloss, is_mean)
     given = tl.where(place == OUTSIDE, float("nan"), given)
     confidence = weight_of(weight, place, has_weight) * (1 - smoothing)
-    lead = leading(x_row, 16)
+    width = columns.to(tl.int32)
+    lead = leading(x_row, 16).to(tl.int32)
     x_row = tl.multiple_of(x_row + lead, 16)
     dx_row = tl.multiple_of(dx_row + lead, 16)
-    lead = lead.to(tl.int32)
     if BLOCK_N >= WIDE:
         entropy_of_wide_row(
-            x_row, dx_row, lead, columns, place, losses + row, given, confidence,
+            x_row, dx_row, lead, width, place, losses + row, given, confidence,
             smoothing, z_loss, has_gradient, BLOCK_N // 4,
         )  # fmt: skip
     else:
         entropy_of_row(
-            x_row, dx_row, lead, columns, place, losses + row, given, confidence,
+            x_row, dx_row, lead, width, place, losses + row, given, confidence,
             smoothing, z_loss, has_gradient, BLOCK_N // 4,
         )  # fmt: skip
 
@@ -174,7 +174,7 @@ def entropy_row(
 @tl.kernel
 def entropy_walked(
     x, places, weight, counts, dloss, losses, dx,
-    size0, size1, columns,
+    count, columns,
     x_stride0, x_stride1,
     dx_stride0, dx_stride1,
     dloss_stride, parts,
@@ -189,11 +189,10 @@ def entropy_walked(
     if BLOCK_N <= 4096:
         tl.resident(2)
     width = columns.to(tl.int32)
-    row = tl.program_id(0)
-    x_offset, dx_offset = both_offsets(
-        row, size0, size1, x_stride0, x_stride1, dx_stride0, dx_stride1
-    )
-    x_row, dx_row = x + x_offset, dx + dx_offset
+    outer, inner = tl.program_id(1), tl.program_id(0)
+    row = outer * count + inner
+    x_row = x + outer * x_stride0 + inner * x_stride1
+    dx_row = dx + outer * dx_stride0 + inner * dx_stride1
     place = tl.load(places + row)
     if place == IGNORED:
         tl.store(losses + row, 0.0)
@@ -203,15 +202,18 @@ def entropy_walked(
         given = upstream(counts, dloss, row, True, dloss_stride, parts, has_dloss, is_mean)
         given = tl.where(place == OUTSIDE, float("nan"), given)
         confidence = weight_of(weight, place, has_weight) * (1 - smoothing)
+        mean, mass = 0.0 * confidence, 0.0 * confidence
+        if smoothing != 0:
+            mean, mass = means_of_row(x_row, weight, width, has_weight, BLOCK_N)
         lead = leading(x_row, 16).to(tl.int32)
         if (x.dtype != tl.float64) & (lead + 8 <= width) & are_alike(x_row, dx_row, 16):
             entropy_of_walked_row(
                 tl.multiple_of(x_row + lead, 16), tl.multiple_of(dx_row + lead, 16), weight + lead,
-                lead, width, place, losses + row, given, confidence, smoothing, z_loss,
+                lead, width, place, losses + row, given, confidence, smoothing, mean, mass, z_loss,
                 has_weight, has_gradient, 1, BLOCK_N,
             )  # fmt: skip
         else:
             entropy_of_walked_row(
                 x_row, dx_row, weight, 0, width, place, losses + row, given, confidence,
-                smoothing, z_loss, has_weight, has_gradient, 0, BLOCK_N,
+                smoothing, mean, mass, z_loss, has_weight, has_gradient, 0, BLOCK_N,
             )  # fmt: skip

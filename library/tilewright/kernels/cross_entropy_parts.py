@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import tilewright.language as tl
-from tilewright.kernels.rows import edge_of, in_f32, load_part, load_parts, store_part
+from tilewright.kernels.rows import (
+    edge_of,
+    in_f32,
+    load_part,
+    load_parts,
+    store_part,
+    working_dtype,
+)
 from tilewright.kernels.softmax import LOG2_E, exponential
 
 # What stands for a column: a row that does not count, and a target that names no class.
@@ -69,16 +76,18 @@ def gradient_of(exponentials, lanes, place, factor, share, confidence):
 
 
 @tl.kernel
-def both_offsets(rows, size0, size1, x_stride0, x_stride1, dx_stride0, dx_stride1):
-    """Return where rows of logits begin and where those of gradients do, see `row_offsets`."""
-    x_offsets = rows * x_stride1
-    dx_offsets = rows * dx_stride1
-    if size0 > 1:
-        outer = rows // size1
-        inner = rows - outer * size1
-        x_offsets = outer * x_stride0 + inner * x_stride1
-        dx_offsets = outer * dx_stride0 + inner * dx_stride1
-    return x_offsets, dx_offsets
+def means_of_row(x_row, weight, columns, is_weighted, BLOCK_N: tl.constexpr):
+    """Return the means of logits times weights of their classes, and of the weights."""
+    working = working_dtype(x_row.dtype)
+    logits = tl.zeros((BLOCK_N,), working)
+    weights = tl.zeros((BLOCK_N,), working)
+    for start in range(0, columns, BLOCK_N):
+        lanes = start + tl.arange(0, BLOCK_N)
+        mask = lanes < columns
+        given = tl.load(weight + lanes, mask=mask & (is_weighted != 0), other=1)
+        logits = logits + given * tl.load(x_row + lanes, mask=mask, other=0).to(working)
+        weights = weights + tl.where(mask, given, 0)
+    return tl.sum(logits, axis=0) / columns, tl.sum(weights, axis=0) / columns
 
 
 @tl.kernel
@@ -90,22 +99,6 @@ def store_zeros(dx_row, lanes, inside, body, PART: tl.constexpr):
     store_part(dx_row, 2 * PART, 3 * PART, body, zeros)
     store_part(dx_row, 3 * PART, 4 * PART, body, zeros)
     tl.store(dx_row + lanes, tl.zeros(lanes.shape, tl.float32), mask=inside)
-
-
-@tl.kernel
-def sum_of_part(x_row, start: tl.constexpr, end: tl.constexpr, body):
-    """Return a part as f32, with 0 behind the body."""
-    return load_part(x_row, start, end, body, 0, "").to(tl.float32)
-
-
-@tl.kernel
-def mean_of_row(x_row, edge_lanes, inside, body, columns, PART: tl.constexpr):
-    """Return the mean of a row, which is read again: few ask, and registers are scarce."""
-    total = sum_of_part(x_row, 0, PART, body) + sum_of_part(x_row, PART, 2 * PART, body)
-    total = total + sum_of_part(x_row, 2 * PART, 3 * PART, body)
-    total = total + sum_of_part(x_row, 3 * PART, 4 * PART, body)
-    edge = tl.load(x_row + edge_lanes, mask=inside, other=0).to(tl.float32)
-    return (tl.sum(total, axis=0) + tl.sum(edge, axis=0)) / columns
 
 
 @tl.kernel
@@ -125,7 +118,7 @@ def entropy_of_row(
     smoothing, z_loss, has_gradient, PART: tl.constexpr,
 ):  # fmt: skip
     """Write loss and gradient of a row held in parts; rows begin `lead` elements in front."""
-    width = columns.to(tl.int32) - lead
+    width = columns - lead
     body = width & -8
     lanes, inside = edge_of(lead, body, width, 16)
     if place == IGNORED:
@@ -146,13 +139,11 @@ def entropy_of_row(
         edge = tl.exp2((edge - highest) * LOG2_E)
         total = tl.sum((a + b) + (c + d), axis=0) + tl.sum(edge, axis=0)
         loss, factor = losses_of(highest, total, at_target, confidence, z_loss)
-        tl.store(loss_of_row, loss)
         if smoothing != 0:
-            # Behind a store, which may have changed what is read: it is loaded again.
-            mean = mean_of_row(x_row, lanes, inside, body, columns, PART)
+            mean, _ = means_of_row(x_row - lead, loss_of_row, columns, 0, PART // 8)
             loss = loss + smoothing_loss(highest, total, smoothing, mean, 1)
-            tl.store(loss_of_row, loss)
             factor = factor + smoothing
+        tl.store(loss_of_row, loss)
         if has_gradient != 0:
             factor = given * factor / total
             share = given * (smoothing / columns)
@@ -176,7 +167,7 @@ def entropy_of_wide_row(
     """
     if PART <= 8192 and x_row.dtype != tl.float32:
         tl.resident(2)
-    width = columns.to(tl.int32) - lead
+    width = columns - lead
     body = width & -8
     lanes, inside = edge_of(lead, body, width, 16)
     if place == IGNORED:
@@ -200,23 +191,20 @@ def entropy_of_wide_row(
         )
         total = tl.sum(running, axis=0) + tl.sum(edge, axis=0)
         loss, factor = losses_of(highest, total, at_target, confidence, z_loss)
-        tl.store(loss_of_row, loss)
         if smoothing != 0:
-            # Behind a store, which may have changed what is read: it is loaded again.
-            mean = mean_of_row(x_row, lanes, inside, body, columns, PART)
+            mean, _ = means_of_row(x_row - lead, loss_of_row, columns, 0, PART // 8)
             loss = loss + smoothing_loss(highest, total, smoothing, mean, 1)
-            tl.store(loss_of_row, loss)
             factor = factor + smoothing
+        tl.store(loss_of_row, loss)
         if has_gradient != 0:
             factor = given * factor / total
             share = given * (smoothing / columns)
             less = given * confidence
-            for i in tl.static_range(4):
-                # Behind a store, which may have changed what is read: it is loaded again.
-                part = load_part(x_row, i * PART, (i + 1) * PART, body, lowest, "")
-                store_gradients(
-                    dx_row, exponential(part, highest), i * PART, (i + 1) * PART, body, column,
-                    factor, share, less,
-                )  # fmt: skip
             values = gradient_of(edge, lanes, column, factor, share, less)
             tl.store(dx_row + lanes, values, mask=inside)
+            for start in range(0, body, PART):
+                places = start + tl.arange(0, PART)
+                part = tl.load(x_row + places, mask=places < body, other=lowest)
+                result = exponential(part, highest)
+                result = gradient_of(result, places, column, factor, share, less)
+                tl.store(dx_row + places, result, mask=places < body)

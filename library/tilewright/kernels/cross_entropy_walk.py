@@ -35,21 +35,6 @@ def take_folded(running_max, running_sum, values, AXIS: tl.constexpr):
 
 
 @tl.kernel
-def sums_of_row(x_row, weight, columns, is_weighted, BLOCK_N: tl.constexpr):
-    """Return the sums of logits times weights of their classes, and of the weights."""
-    working = working_dtype(x_row.dtype)
-    logits = tl.zeros((BLOCK_N,), working)
-    weights = tl.zeros((BLOCK_N,), working)
-    for start in range(0, columns, BLOCK_N):
-        lanes = start + tl.arange(0, BLOCK_N)
-        mask = lanes < columns
-        given = tl.load(weight + lanes, mask=mask & (is_weighted != 0), other=1)
-        logits = logits + given * tl.load(x_row + lanes, mask=mask, other=0).to(working)
-        weights = weights + tl.where(mask, given, 0)
-    return tl.sum(logits, axis=0), tl.sum(weights, axis=0)
-
-
-@tl.kernel
 def store_walked(
     dx_row, weight, values, lanes, mask, highest, place,
     factor, share, confidence, is_weighted,
@@ -67,7 +52,8 @@ def store_walked(
 @tl.kernel
 def entropy_of_walked_row(
     x_row, dx_row, weight, lead, columns, place, loss_of_row, given, confidence,
-    smoothing, z_loss, is_weighted, has_gradient, AXIS: tl.constexpr, BLOCK_N: tl.constexpr,
+    smoothing, mean, mass, z_loss, is_weighted, has_gradient,
+    AXIS: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Write loss and gradient of a row chunk by chunk; all begin `lead` elements in front.
 
@@ -85,7 +71,6 @@ def entropy_of_walked_row(
     edge_lanes, inside = edge_of(lead, body, width, 16)
     lowest = float("-inf")
     edge = tl.load(x_row + edge_lanes, mask=inside, other=lowest).to(working)
-    at_target = tl.load(x_row + column, mask=place >= 0, other=float("nan"))
     chunk = load_chunk(x_row, 0, 1, full > 0, 0, BLOCK_N)
     held: tl.constexpr = chunk.numel // vector
     running_max = tl.full((held,), LOWEST_64 if working == tl.float64 else LOWEST, working)
@@ -103,10 +88,9 @@ def entropy_of_walked_row(
     highest = tl.maximum(tl.max(running_max, axis=0), tl.max(edge, axis=0))
     total = tl.sum(running_sum * tl.exp2((running_max - highest) * LOG2_E), axis=0)
     total = total + tl.sum(tl.exp2((edge - highest) * LOG2_E), axis=0)
+    at_target = tl.load(x_row + column, mask=place >= 0, other=float("nan"))
     loss, factor = losses_of(highest, total, at_target.to(working), confidence, z_loss)
     if smoothing != 0:
-        mean, mass = sums_of_row(x_row - lead, weight - lead, columns, is_weighted, BLOCK_N)
-        mean, mass = mean / columns, mass / columns
         loss = loss + smoothing_loss(highest, total, smoothing, mean, mass)
         factor = factor + smoothing * mass
     tl.store(loss_of_row, loss)

@@ -103,7 +103,10 @@ CROSS_ENTROPY_LONG: tuple[Configuration, ...] = (
     Configuration(1, 32768, 16),
 )
 CROSS_ENTROPY_LONG_16 = (*CROSS_ENTROPY_LONG, Configuration(1, 65536, 32))
-CROSS_ENTROPY_WALKED = Configuration(1, 4096, 16)
+CROSS_ENTROPY_WALKED, CROSS_ENTROPY_WALKED_16 = (
+    Configuration(1, 2048, 16),
+    Configuration(1, 4096, 16),
+)
 TARGETS, LOSSES = Configuration(1, 1024, 4), Configuration(1, 2048, 8)
 
 # Elementwise: wide tiles for long inner axes, tall ones for short.

@@ -5,6 +5,7 @@ The first and the last step take little: a target is 8 bytes, a loss 4.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -16,7 +17,9 @@ from tilewright.errors import ArgumentError, ArgumentValueError, IndexRangeError
 from tilewright.kernels import cross_entropy as kernels
 from tilewright.kernels.cross_entropy_parts import MOST_PARTS
 from tilewright.tensor.arrays import (
+    GRID_HEIGHT,
     Array,
+    are_aligned,
     as_array,
     as_flag,
     as_integer,
@@ -34,6 +37,7 @@ from tilewright.tensor.configurations import (
     CROSS_ENTROPY_LONG,
     CROSS_ENTROPY_LONG_16,
     CROSS_ENTROPY_WALKED,
+    CROSS_ENTROPY_WALKED_16,
     LOSSES,
     TARGETS,
     rows_configuration,
@@ -54,10 +58,10 @@ from tilewright.tensor.launches import (
     planned,
     tile_options,
 )
-from tilewright.tensor.movement import contiguous
+from tilewright.tensor.movement import contiguous, copy
 from tilewright.tensor.products import check_choice
 from tilewright.tensor.rows import check_rows, number_for
-from tilewright.tensor.strides import Shape
+from tilewright.tensor.strides import IndexSpace, Shape, Strides
 
 REDUCTIONS = ("none", "sum", "mean")
 
@@ -193,6 +197,8 @@ class Rows:
         if is_each and dloss is not None:
             every = viewed(contiguous(dloss), self.places.shape, (1,))
             dloss = part_of(every, first, count)
+        if dloss is not None and not are_aligned((dloss,)):
+            dloss = copy(dloss)
         arrays: Arrays = [
             x,
             part_of(self.places, first, count),
@@ -329,7 +335,7 @@ def _plan_rows(
         weight is None or weight.is_aligned
     )
     launches = []
-    for piece in pieces(x.shape, strides, rank=3, keep_last=True):
+    for piece in _low_pieces(x.shape, strides):
         at_x, at_places, at_losses, at_dx = piece.pointers(_X, _PLACES, _LOSSES, _DX)
         if dx is None:
             at_dx = Pointer(_DX, 0, (), ())
@@ -356,6 +362,19 @@ def _plan_rows(
     return tuple(launches)
 
 
+def _low_pieces(shape: Shape, strides: tuple[Strides, ...]) -> Iterator[Piece]:
+    """Cut rows into pieces whose outer axis is no longer than a grid is high."""
+    for piece in pieces(shape, strides, rank=3, keep_last=True):
+        space = piece.space
+        for start in range(0, space.sizes[0], GRID_HEIGHT):
+            sizes = (min(GRID_HEIGHT, space.sizes[0] - start), *space.sizes[1:])
+            offsets = tuple(
+                offset + start * walk[0]
+                for offset, walk in zip(piece.offsets, space.strides, strict=True)
+            )
+            yield Piece(offsets, IndexSpace(sizes, space.strides))
+
+
 def _row_strides(shape: Shape) -> tuple[int, ...]:
     strides = [1]
     for extent in reversed(shape[1:]):
@@ -375,24 +394,26 @@ def _launch(
 ) -> PlannedLaunch:
     """Plan a piece: whole rows where one program holds them and all begins aligned, else walked."""
     space = piece.space
-    rows, columns = space.sizes[0] * space.sizes[1], space.sizes[2]
+    outer, rows, columns = space.sizes
     x_walk, dx_walk = space.strides[0][:2], space.strides[3][:2]
-    integers = (*space.sizes, *x_walk, *dx_walk, *tail)
+    integers = (rows, columns, *x_walk, *dx_walk, *tail)
     # A smoothed loss takes the weights of all classes, for which a held row leaves no registers.
     is_held = is_whole and not is_spread and x.dtype != float64
     is_held = is_held and is_aligned((x,) * 4, piece) and fits_fast(kernels.entropy, 7, integers)
     tiles = rows_configuration(columns, CROSS_ENTROPY) if is_held else None
     kernel, programs = kernels.entropy_walked, rows
-    options = tile_options(CROSS_ENTROPY_WALKED, has_rows=False)
+    is_narrow = x.dtype.bits == 16
+    walked = CROSS_ENTROPY_WALKED_16 if is_narrow else CROSS_ENTROPY_WALKED
+    options = tile_options(walked, has_rows=False)
     if tiles is not None:
         kernel, programs = kernels.entropy, -(-rows // tiles.block_m)
         options = tile_options(tiles)
     elif is_held and _are_alike(x, x_walk, dx_walk):
-        long = CROSS_ENTROPY_LONG_16 if x.dtype.bits == 16 else CROSS_ENTROPY_LONG
+        long = CROSS_ENTROPY_LONG_16 if is_narrow else CROSS_ENTROPY_LONG
         tiles = rows_configuration(columns, long)
         if tiles is not None:
             kernel, options = kernels.entropy_row, tile_options(tiles, has_rows=False)
-    return PlannedLaunch(kernel, (programs, 1, 1), pointers, integers, options, flags=flags)
+    return PlannedLaunch(kernel, (programs, outer, 1), pointers, integers, options, flags=flags)
 
 
 def _are_alike(x: Geometry, x_walk: tuple[int, ...], dx_walk: tuple[int, ...]) -> bool:

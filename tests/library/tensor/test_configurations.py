@@ -28,6 +28,7 @@ from tilewright.tensor.configurations import (
     CROSS_ENTROPY_LONG,
     CROSS_ENTROPY_LONG_16,
     CROSS_ENTROPY_WALKED,
+    CROSS_ENTROPY_WALKED_16,
     ELEMENTWISE_TALL,
     ELEMENTWISE_WIDE,
     GELU_WIDE_16,
@@ -76,7 +77,7 @@ EXPECTED: dict[str, dict[str, tuple[Configuration, ...]]] = {
         "sum_losses": (LOSSES,),
         "entropy": CROSS_ENTROPY,
         "entropy_row": CROSS_ENTROPY_LONG_16,
-        "entropy_walked": (CROSS_ENTROPY_WALKED,),
+        "entropy_walked": (CROSS_ENTROPY_WALKED, CROSS_ENTROPY_WALKED_16),
     },
     "elementwise": {
         "add": ELEMENTWISE,
