@@ -21,17 +21,18 @@ import tilewright.language as tl
 from tilewright.kernels.cross_entropy_parts import (
     IGNORED,
     OUTSIDE,
+    counts_of,
     entropy_of_row,
     entropy_of_wide_row,
+    given_to,
     gradient_of,
     losses_of,
     means_of_row,
     smoothing_loss,
-    total_of,
     upstream,
     weight_of,
 )
-from tilewright.kernels.cross_entropy_walk import entropy_of_walked_row, zero_row
+from tilewright.kernels.cross_entropy_walk import walk_back, walk_there, zero_row
 from tilewright.kernels.index import report
 from tilewright.kernels.rows import are_alike, leading, load_row, store_row
 from tilewright.kernels.softmax import LOG2_E, WIDE
@@ -76,7 +77,7 @@ def sum_losses(losses, counts, out, count, parts, is_mean, BLOCK: tl.constexpr):
         running = running + tl.load(losses + rows, mask=rows < count, other=0)
     total = tl.sum(running, axis=0)
     if is_mean != 0:
-        total = total / total_of(counts, parts)
+        total = total / tl.sum(counts_of(counts, parts), axis=0)
     tl.store(out + program, total)
 
 
@@ -117,8 +118,8 @@ def entropy(
         factor = factor + smoothing
     tl.store(losses + rows, tl.where(is_kept, loss, 0), mask=is_row)
     if has_gradient != 0:
-        given = upstream(counts, dloss, rows, is_row, dloss_stride, parts, has_dloss, is_mean)
-        given = tl.where(place == OUTSIDE, float("nan"), given)
+        given = given_to(rows, is_row, dloss, dloss_stride, has_dloss)
+        given = upstream(given, counts_of(counts, parts), place, is_mean)
         result = gradient_of(
             exponentials,
             lanes,
@@ -151,23 +152,23 @@ def entropy_row(
     row = outer * count + inner
     x_row = x + outer * x_stride0 + inner * x_stride1
     dx_row = dx + outer * dx_stride0 + inner * dx_stride1
+    # All that does not depend on another load is asked for first.
     place = tl.load(places + row)
-    given = upstream(counts, dloss, row, True, dloss_stride, parts, has_dloss, is_mean)
-    given = tl.where(place == OUTSIDE, float("nan"), given)
-    confidence = weight_of(weight, place, has_weight) * (1 - smoothing)
+    given = given_to(row, True, dloss, dloss_stride, has_dloss)
+    counted = counts_of(counts, parts)
     width = columns.to(tl.int32)
     lead = leading(x_row, 16).to(tl.int32)
     x_row = tl.multiple_of(x_row + lead, 16)
     dx_row = tl.multiple_of(dx_row + lead, 16)
     if BLOCK_N >= WIDE:
         entropy_of_wide_row(
-            x_row, dx_row, lead, width, place, losses + row, given, confidence,
-            smoothing, z_loss, has_gradient, BLOCK_N // 4,
+            x_row, dx_row, lead, width, place, weight, has_weight, losses + row, given, counted,
+            is_mean, smoothing, z_loss, has_gradient, BLOCK_N // 4,
         )  # fmt: skip
     else:
         entropy_of_row(
-            x_row, dx_row, lead, width, place, losses + row, given, confidence,
-            smoothing, z_loss, has_gradient, BLOCK_N // 4,
+            x_row, dx_row, lead, width, place, weight, has_weight, losses + row, given, counted,
+            is_mean, smoothing, z_loss, has_gradient, BLOCK_N // 4,
         )  # fmt: skip
 
 
@@ -186,34 +187,44 @@ def entropy_walked(
 
     A program takes a row. Where `x` and `dx` lie differently there, it is accessed by elements.
     """
-    if BLOCK_N <= 4096:
-        tl.resident(2)
-    width = columns.to(tl.int32)
+    tl.resident(2)
     outer, inner = tl.program_id(1), tl.program_id(0)
     row = outer * count + inner
     x_row = x + outer * x_stride0 + inner * x_stride1
     dx_row = dx + outer * dx_stride0 + inner * dx_stride1
     place = tl.load(places + row)
-    if place == IGNORED:
-        tl.store(losses + row, 0.0)
-        if has_gradient != 0:
-            zero_row(dx_row, width, BLOCK_N)
+    width = columns.to(tl.int32)
+    lead = leading(x_row, 16).to(tl.int32)
+    is_alike = (x.dtype != tl.float64) & (lead + 8 <= width) & are_alike(x_row, dx_row, 16)
+    if is_alike:
+        highest, total = walk_there(tl.multiple_of(x_row + lead, 16), lead, width, 1, BLOCK_N)
     else:
-        given = upstream(counts, dloss, row, True, dloss_stride, parts, has_dloss, is_mean)
-        given = tl.where(place == OUTSIDE, float("nan"), given)
-        confidence = weight_of(weight, place, has_weight) * (1 - smoothing)
-        mean, mass = 0.0 * confidence, 0.0 * confidence
-        if smoothing != 0:
-            mean, mass = means_of_row(x_row, weight, width, has_weight, BLOCK_N)
-        lead = leading(x_row, 16).to(tl.int32)
-        if (x.dtype != tl.float64) & (lead + 8 <= width) & are_alike(x_row, dx_row, 16):
-            entropy_of_walked_row(
-                tl.multiple_of(x_row + lead, 16), tl.multiple_of(dx_row + lead, 16), weight + lead,
-                lead, width, place, losses + row, given, confidence, smoothing, mean, mass, z_loss,
-                has_weight, has_gradient, 1, BLOCK_N,
-            )  # fmt: skip
+        highest, total = walk_there(x_row, 0, width, 0, BLOCK_N)
+    at_target = tl.load(x_row + place, mask=place >= 0, other=float("nan")).to(highest.dtype)
+    confidence = weight_of(weight, place, has_weight) * (1 - smoothing)
+    loss, factor = losses_of(highest, total, at_target, confidence, z_loss)
+    if smoothing != 0:
+        mean, mass = means_of_row(x_row, weight, width, has_weight, BLOCK_N)
+        loss = loss + smoothing_loss(highest, total, smoothing, mean, mass)
+        factor = factor + smoothing * mass
+    tl.store(losses + row, tl.where(place == IGNORED, 0, loss))
+    if has_gradient != 0:
+        if place == IGNORED:
+            zero_row(dx_row, width, BLOCK_N)
         else:
-            entropy_of_walked_row(
-                x_row, dx_row, weight, 0, width, place, losses + row, given, confidence,
-                smoothing, mean, mass, z_loss, has_weight, has_gradient, 0, BLOCK_N,
-            )  # fmt: skip
+            given = given_to(row, True, dloss, dloss_stride, has_dloss)
+            given = upstream(given, counts_of(counts, parts), place, is_mean)
+            factor = given * factor / total
+            share = given * (smoothing / columns)
+            less = given * confidence
+            if is_alike:
+                walk_back(
+                    tl.multiple_of(x_row + lead, 16), tl.multiple_of(dx_row + lead, 16),
+                    weight + lead, lead, width, place - lead, highest,
+                    factor, share, less, has_weight, 1, BLOCK_N,
+                )  # fmt: skip
+            else:
+                walk_back(
+                    x_row, dx_row, weight, 0, width, place, highest,
+                    factor, share, less, has_weight, 0, BLOCK_N,
+                )  # fmt: skip

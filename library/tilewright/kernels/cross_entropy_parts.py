@@ -21,19 +21,24 @@ MOST_PARTS = tl.constexpr(32)
 
 
 @tl.kernel
-def total_of(counts, parts):
-    """Return the sum of what programs left."""
+def counts_of(counts, parts):
+    """Load what programs left; no more than MOST_PARTS did."""
     places = tl.arange(0, MOST_PARTS)
-    return tl.sum(tl.load(counts + places, mask=places < parts, other=0), axis=0)
+    return tl.load(counts + places, mask=places < parts, other=0)
 
 
 @tl.kernel
-def upstream(counts, dloss, rows, is_row, dloss_stride, parts, has_dloss, is_mean):
-    """Return the gradient of each row's loss."""
-    given = tl.load(dloss + rows * dloss_stride, mask=is_row & (has_dloss != 0), other=1)
+def given_to(rows, is_row, dloss, dloss_stride, has_dloss):
+    """Load the gradient of each row's loss, 1 where none is given."""
+    return tl.load(dloss + rows * dloss_stride, mask=is_row & (has_dloss != 0), other=1)
+
+
+@tl.kernel
+def upstream(given, counted, place, is_mean):
+    """Return the gradient of each row's loss before the reduction, NaN without a class."""
     if is_mean != 0:
-        given = given / total_of(counts, parts)
-    return given
+        given = given / tl.sum(counted, axis=0)
+    return tl.where(place == OUTSIDE, float("nan"), given)
 
 
 @tl.kernel
@@ -113,38 +118,57 @@ def store_gradients(
 
 
 @tl.kernel
+def finished_loss(
+    highest, total, at_target, confidence, place, x_row, columns, smoothing, z_loss, loss_of_row,
+    BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Write the loss of a row; return what its probabilities are multiplied with.
+
+    Its mean takes the row once more, from a cache: few ask, and registers are scarce.
+    """
+    loss, factor = losses_of(highest, total, at_target, confidence, z_loss)
+    if smoothing != 0:
+        mean, _ = means_of_row(x_row, loss_of_row, columns, 0, BLOCK_N)
+        loss = loss + smoothing_loss(highest, total, smoothing, mean, 1)
+        factor = factor + smoothing
+    tl.store(loss_of_row, tl.where(place == IGNORED, 0, loss))
+    return factor
+
+
+@tl.kernel
 def entropy_of_row(
-    x_row, dx_row, lead, columns, place, loss_of_row, given, confidence,
+    x_row, dx_row, lead, columns, place, weight, has_weight, loss_of_row, given, counted, is_mean,
     smoothing, z_loss, has_gradient, PART: tl.constexpr,
 ):  # fmt: skip
-    """Write loss and gradient of a row held in parts; rows begin `lead` elements in front."""
+    """Write loss and gradient of a row held in parts; rows begin `lead` elements in front.
+
+    A row that does not count is read too: which it is comes too late to wait for.
+    """
     width = columns - lead
     body = width & -8
     lanes, inside = edge_of(lead, body, width, 16)
-    if place == IGNORED:
-        tl.store(loss_of_row, 0.0)
-        if has_gradient != 0:
+    a, b, c, d, edge = load_parts(x_row, body, lanes, inside, float("-inf"), PART)
+    column = place - lead
+    at_target = tl.load(x_row + column, mask=place >= 0, other=float("nan")).to(tl.float32)
+    confidence = weight_of(weight, place, has_weight) * (1 - smoothing)
+    a, b, c, d, edge = in_f32(a, b, c, d, edge)
+    highest = tl.max(tl.maximum(tl.maximum(a, b), tl.maximum(c, d)), axis=0)
+    highest = tl.maximum(highest, tl.max(edge, axis=0))
+    a = tl.exp2((a - highest) * LOG2_E)
+    b = tl.exp2((b - highest) * LOG2_E)
+    c = tl.exp2((c - highest) * LOG2_E)
+    d = tl.exp2((d - highest) * LOG2_E)
+    edge = tl.exp2((edge - highest) * LOG2_E)
+    total = tl.sum((a + b) + (c + d), axis=0) + tl.sum(edge, axis=0)
+    factor = finished_loss(
+        highest, total, at_target, confidence, place, x_row - lead, columns, smoothing, z_loss,
+        loss_of_row, PART // 8,
+    )  # fmt: skip
+    if has_gradient != 0:
+        if place == IGNORED:
             store_zeros(dx_row, lanes, inside, body, PART)
-    else:
-        column = place - lead
-        a, b, c, d, edge = load_parts(x_row, body, lanes, inside, float("-inf"), PART)
-        at_target = tl.load(x_row + column, mask=place >= 0, other=float("nan")).to(tl.float32)
-        a, b, c, d, edge = in_f32(a, b, c, d, edge)
-        highest = tl.max(tl.maximum(tl.maximum(a, b), tl.maximum(c, d)), axis=0)
-        highest = tl.maximum(highest, tl.max(edge, axis=0))
-        a = tl.exp2((a - highest) * LOG2_E)
-        b = tl.exp2((b - highest) * LOG2_E)
-        c = tl.exp2((c - highest) * LOG2_E)
-        d = tl.exp2((d - highest) * LOG2_E)
-        edge = tl.exp2((edge - highest) * LOG2_E)
-        total = tl.sum((a + b) + (c + d), axis=0) + tl.sum(edge, axis=0)
-        loss, factor = losses_of(highest, total, at_target, confidence, z_loss)
-        if smoothing != 0:
-            mean, _ = means_of_row(x_row - lead, loss_of_row, columns, 0, PART // 8)
-            loss = loss + smoothing_loss(highest, total, smoothing, mean, 1)
-            factor = factor + smoothing
-        tl.store(loss_of_row, loss)
-        if has_gradient != 0:
+        else:
+            given = upstream(given, counted, place, is_mean)
             factor = given * factor / total
             share = given * (smoothing / columns)
             less = given * confidence
@@ -158,7 +182,7 @@ def entropy_of_row(
 
 @tl.kernel
 def entropy_of_wide_row(
-    x_row, dx_row, lead, columns, place, loss_of_row, given, confidence,
+    x_row, dx_row, lead, columns, place, weight, has_weight, loss_of_row, given, counted, is_mean,
     smoothing, z_loss, has_gradient, PART: tl.constexpr,
 ):  # fmt: skip
     """Do so where the f32 values would take all registers: the row is read again, from a cache.
@@ -170,33 +194,31 @@ def entropy_of_wide_row(
     width = columns - lead
     body = width & -8
     lanes, inside = edge_of(lead, body, width, 16)
-    if place == IGNORED:
-        tl.store(loss_of_row, 0.0)
-        if has_gradient != 0:
+    lowest = float("-inf")
+    a = load_part(x_row, 0, PART, body, lowest, "")
+    b = load_part(x_row, PART, 2 * PART, body, lowest, "")
+    c = load_part(x_row, 2 * PART, 3 * PART, body, lowest, "")
+    d = load_part(x_row, 3 * PART, 4 * PART, body, lowest, "")
+    edge = tl.load(x_row + lanes, mask=inside, other=lowest)
+    column = place - lead
+    at_target = tl.load(x_row + column, mask=place >= 0, other=float("nan")).to(tl.float32)
+    confidence = weight_of(weight, place, has_weight) * (1 - smoothing)
+    highest = tl.max(tl.maximum(tl.maximum(a, b), tl.maximum(c, d)), axis=0).to(tl.float32)
+    highest = tl.maximum(highest, tl.max(edge.to(tl.float32), axis=0))
+    edge = exponential(edge, highest)
+    running = (exponential(a, highest) + exponential(b, highest)) + (
+        exponential(c, highest) + exponential(d, highest)
+    )
+    total = tl.sum(running, axis=0) + tl.sum(edge, axis=0)
+    factor = finished_loss(
+        highest, total, at_target, confidence, place, x_row - lead, columns, smoothing, z_loss,
+        loss_of_row, PART // 8,
+    )  # fmt: skip
+    if has_gradient != 0:
+        if place == IGNORED:
             store_zeros(dx_row, lanes, inside, body, PART)
-    else:
-        column = place - lead
-        lowest = float("-inf")
-        a = load_part(x_row, 0, PART, body, lowest, "")
-        b = load_part(x_row, PART, 2 * PART, body, lowest, "")
-        c = load_part(x_row, 2 * PART, 3 * PART, body, lowest, "")
-        d = load_part(x_row, 3 * PART, 4 * PART, body, lowest, "")
-        edge = tl.load(x_row + lanes, mask=inside, other=lowest)
-        at_target = tl.load(x_row + column, mask=place >= 0, other=float("nan")).to(tl.float32)
-        highest = tl.max(tl.maximum(tl.maximum(a, b), tl.maximum(c, d)), axis=0).to(tl.float32)
-        highest = tl.maximum(highest, tl.max(edge.to(tl.float32), axis=0))
-        edge = exponential(edge, highest)
-        running = (exponential(a, highest) + exponential(b, highest)) + (
-            exponential(c, highest) + exponential(d, highest)
-        )
-        total = tl.sum(running, axis=0) + tl.sum(edge, axis=0)
-        loss, factor = losses_of(highest, total, at_target, confidence, z_loss)
-        if smoothing != 0:
-            mean, _ = means_of_row(x_row - lead, loss_of_row, columns, 0, PART // 8)
-            loss = loss + smoothing_loss(highest, total, smoothing, mean, 1)
-            factor = factor + smoothing
-        tl.store(loss_of_row, loss)
-        if has_gradient != 0:
+        else:
+            given = upstream(given, counted, place, is_mean)
             factor = given * factor / total
             share = given * (smoothing / columns)
             less = given * confidence
@@ -207,4 +229,4 @@ def entropy_of_wide_row(
                 part = tl.load(x_row + places, mask=places < body, other=lowest)
                 result = exponential(part, highest)
                 result = gradient_of(result, places, column, factor, share, less)
-                tl.store(dx_row + places, result, mask=places < body)
+                tl.store(dx_row + places, result, mask=places < body, eviction_policy="evict_first")
