@@ -29,10 +29,11 @@ from tilewright.kernels.cross_entropy_parts import (
     losses_of,
     means_of_row,
     smoothing_loss,
+    store_zeros,
     upstream,
     weight_of,
 )
-from tilewright.kernels.cross_entropy_walk import walk_back, walk_there, zero_row
+from tilewright.kernels.cross_entropy_walk import walk_back, walk_there
 from tilewright.kernels.index import report
 from tilewright.kernels.rows import are_alike, leading, load_row, store_row
 from tilewright.kernels.softmax import LOG2_E, WIDE
@@ -210,7 +211,11 @@ def entropy_walked(
     tl.store(losses + row, tl.where(place == IGNORED, 0, loss))
     if has_gradient != 0:
         if place == IGNORED:
-            zero_row(dx_row, width, BLOCK_N)
+            if (x.dtype == tl.float64) | (width < 8):
+                store_zeros(dx_row, 0, width, BLOCK_N)
+            else:
+                lead = leading(dx_row, 16).to(tl.int32)
+                store_zeros(tl.multiple_of(dx_row + lead, 16), lead, width, BLOCK_N)
         else:
             given = given_to(row, True, dloss, dloss_stride, has_dloss)
             given = upstream(given, counts_of(counts, parts), place, is_mean)

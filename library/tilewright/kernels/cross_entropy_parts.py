@@ -8,7 +8,6 @@ from tilewright.kernels.rows import (
     in_f32,
     load_part,
     load_parts,
-    store_part,
     working_dtype,
 )
 from tilewright.kernels.softmax import LOG2_E, exponential
@@ -96,14 +95,15 @@ def means_of_row(x_row, weight, columns, is_weighted, BLOCK_N: tl.constexpr):
 
 
 @tl.kernel
-def store_zeros(dx_row, lanes, inside, body, PART: tl.constexpr):
-    """Write the gradient of a row of up to 4 * PART elements that does not count."""
-    zeros = tl.zeros((PART,), tl.float32)
-    store_part(dx_row, 0, PART, body, zeros)
-    store_part(dx_row, PART, 2 * PART, body, zeros)
-    store_part(dx_row, 2 * PART, 3 * PART, body, zeros)
-    store_part(dx_row, 3 * PART, 4 * PART, body, zeros)
+def store_zeros(dx_row, lead, columns, BLOCK_N: tl.constexpr):
+    """Write the gradient of a row that does not count and begins `lead` elements in front."""
+    width = columns - lead
+    body = width & -8
+    lanes, inside = edge_of(lead, body, width, 16)
     tl.store(dx_row + lanes, tl.zeros(lanes.shape, tl.float32), mask=inside)
+    for start in range(0, body, BLOCK_N):
+        places = start + tl.arange(0, BLOCK_N)
+        tl.store(dx_row + places, tl.zeros((BLOCK_N,), tl.float32), mask=places < body)
 
 
 @tl.kernel
@@ -166,7 +166,7 @@ def entropy_of_row(
     )  # fmt: skip
     if has_gradient != 0:
         if place == IGNORED:
-            store_zeros(dx_row, lanes, inside, body, PART)
+            store_zeros(dx_row, lead, columns, PART)
         else:
             given = upstream(given, counted, place, is_mean)
             factor = given * factor / total
@@ -216,7 +216,7 @@ def entropy_of_wide_row(
     )  # fmt: skip
     if has_gradient != 0:
         if place == IGNORED:
-            store_zeros(dx_row, lanes, inside, body, PART)
+            store_zeros(dx_row, lead, columns, PART)
         else:
             given = upstream(given, counted, place, is_mean)
             factor = given * factor / total

@@ -117,11 +117,3 @@ def walk_back(
             dx_row, weight, values, chunk, None, highest, place,
             factor, share, confidence, is_weighted,
         )  # fmt: skip
-
-
-@tl.kernel
-def zero_row(dx_row, columns, BLOCK_N: tl.constexpr):
-    """Write the gradient of a row that does not count."""
-    for start in range(0, columns, BLOCK_N):
-        lanes = start + tl.arange(0, BLOCK_N)
-        tl.store(dx_row + lanes, tl.zeros((BLOCK_N,), tl.float32), mask=lanes < columns)

@@ -128,6 +128,21 @@ def test_any_leading_axes_and_strides(side: str) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("columns", [1, 3, 9, 300])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_that_begin_anywhere(dtype: str, columns: int, side: str) -> None:
+    base = random((9, columns + 5), DTYPES[dtype])
+    for start in range(1, 5):
+        x = base[:, start : start + columns]
+        target = targets((9,), columns)
+        target[:2] = IGNORED, 0
+        dx, loss = numbers(side, "cross_entropy_backward", x, target)
+        expected_dx, expected_loss = exact(x, target)
+        close(dx, expected_dx, roundoff=ROUNDOFF[dtype])
+        close(loss, expected_loss)
+
+
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("columns", [50, 2000, 5001, 32768, 70001])
 def test_logits_make_room_for_their_gradient(columns: int, side: str) -> None:
     x, target = random((5, columns), DTYPES["bf16"]), targets((5,), columns)
