@@ -18,25 +18,56 @@ SMALLEST = tl.constexpr(1e-30)
 
 
 @tl.kernel
-def masked_scores(
-    scores, first, start, keys, shift, causal, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
-):
-    """Set to -inf the scores of keys past the last one, and of keys that `causal` hides.
+def seen_in_window(own, length, left, right, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return which of the first `length` columns each row sees: `-left <= column - row <= right`.
 
-    Row i sees key j if `j <= i + shift`. A block that lies wholly inside costs one comparison.
+    `own` is the column that the first row stands at.
     """
-    visible = keys
-    if causal != 0:
-        visible = tl.minimum(keys, first + shift + 1)
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    begins = tl.clamp(own - left, -ROWS, COLUMNS).to(tl.int32) + rows
+    limits = tl.clamp(own + right + 1, -ROWS, COLUMNS).to(tl.int32) + rows
+    limits = tl.minimum(limits, tl.minimum(length, COLUMNS).to(tl.int32))
+    # One comparison, without a sign, says whether a column is behind the one and before the other.
+    widths = tl.maximum(limits - begins, 0).to(tl.uint32)
+    return (columns[None, :] - begins[:, None]).to(tl.uint32) < widths[:, None]
+
+
+@tl.kernel
+def masked_scores(
+    scores, own, length, left, right, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+):  # fmt: skip
+    """Set to -inf the scores of keys past the last one, and of keys outside the window.
+
+    A block that lies wholly inside costs two comparisons.
+    """
     result = scores
-    if start + BLOCK_N > visible:
-        limits = tl.full((BLOCK_M,), tl.minimum(keys - start, BLOCK_N).to(tl.int32), tl.int32)
-        if causal != 0:
-            seen = tl.clamp(first + shift + 1 - start, -BLOCK_M, BLOCK_N).to(tl.int32)
-            limits = tl.minimum(limits, tl.arange(0, BLOCK_M) + seen)
-        columns = tl.arange(0, BLOCK_N)
-        result = tl.where(columns[None, :] < limits[:, None], scores, float("-inf"))
+    if (tl.minimum(length, own + right + 1) < BLOCK_N) | (own + BLOCK_M - 1 > left):
+        is_seen = seen_in_window(own, length, left, right, BLOCK_M, BLOCK_N)
+        result = tl.where(is_seen, scores, float("-inf"))
     return result
+
+
+@tl.kernel
+def reach_of_rows(own, length, left, right, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return `begin, whole, whole_end, end`: the columns that rows see, and that all of them see.
+
+    The first of `ROWS` rows stands at column `own`, and sees as in `seen_in_window`. All but the
+    end are multiples of `COLUMNS`; `whole` is `whole_end` where no block is seen whole.
+    """
+    begin = tl.clamp(own - left, 0, length) // COLUMNS * COLUMNS
+    end = tl.clamp(own + ROWS + right, 0, length)
+    whole_end = tl.maximum(tl.clamp(own + right + 1, 0, length) // COLUMNS * COLUMNS, begin)
+    whole = tl.cdiv(tl.clamp(own + ROWS - 1 - left, 0, length), COLUMNS) * COLUMNS
+    return begin, tl.minimum(whole, whole_end), whole_end, end
+
+
+@tl.kernel
+def around_whole(place, whole_end, between):
+    """Return the column of a block before or behind those seen whole.
+
+    Places count from `between` columns behind the first that is seen, so that one loop has both.
+    """
+    return place - tl.where(place < whole_end, between, 0)
 
 
 @tl.kernel(
@@ -56,15 +87,16 @@ def attention(
     bias_batch, bias_head, bias_row, bias_column,
     out_batch, out_head, out_row, out_dim,
     lse_batch, lse_head,
-    scale, causal, has_bias, has_lse,
+    scale, left, right, has_bias, has_lse,
     PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Write the attention of each head to `out`, and the logarithm of its sums to `lse` if asked.
 
     Q is `[queries, dim]` for each batch and head, K and V `[keys, dim]`; `group` heads of Q share a
-    head of K and V. With `causal` the last query sees the last key. Grid: blocks of queries, heads,
-    batch; `dim <= BLOCK_D`.
+    head of K and V. Query i sees key j if `-left <= j - i - (keys - queries) <= right`: with 0 on
+    the right the last query sees the last key. Grid: blocks of queries, heads, batch; `dim <=
+    BLOCK_D`.
     """
     first = tl.program_id(0) * BLOCK_M
     head, batch = tl.program_id(1), tl.program_id(2)
@@ -82,10 +114,8 @@ def attention(
     v_origin = v + batch * v_batch + shared_head * v_head
     bias_origin = bias + batch * bias_batch + head * bias_head + first * bias_row
 
-    shift = keys - queries
-    end = keys
-    if causal != 0:
-        end = tl.minimum(keys, tl.maximum(first + BLOCK_M + shift, 0))
+    own = first + keys - queries
+    begin, _, _, end = reach_of_rows(own, keys, left, right, BLOCK_M, BLOCK_N)
     if scale < 0:  # exact, and so the largest product is the largest score
         query = -query
     factor = tl.abs(scale)
@@ -95,7 +125,7 @@ def attention(
     row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     row_sum = tl.zeros((BLOCK_M,), tl.float32)
     total = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    for start in range(0, end, BLOCK_N):
+    for start in range(begin, end, BLOCK_N):
         inside_n = lanes_n < tl.minimum(keys - start, BLOCK_N).to(tl.int32)
         mask = inside_n[:, None] & inside_d[None, :]
         # Rows first, then columns: an offset of every element would stay in registers.
@@ -109,7 +139,7 @@ def attention(
             bias_rows = (bias_origin + start * bias_column) + (lanes_m * bias_row)[:, None]
             added = tl.load(bias_rows + (lanes_n * bias_column)[None, :], mask=shown)
             scores = tl.fma(scores, factor, added.to(tl.float32))
-        scores = masked_scores(scores, first, start, keys, shift, causal, BLOCK_M, BLOCK_N)
+        scores = masked_scores(scores, own - start, keys - start, left, right, BLOCK_M, BLOCK_N)
         new_max = tl.maximum(row_max, tl.max(scores, axis=1))
         # Before a row has seen a key its maximum is -inf, and -inf - -inf would be NaN.
         top = tl.where(new_max == float("-inf"), 0.0, new_max)
@@ -171,11 +201,11 @@ def add_keys(scores, value, row_max, row_sum, total, unit, HAS_BIAS: tl.constexp
 
 
 @tl.kernel
-def tile_of_heads(queries, heads, batches, band, causal, BLOCK_M: tl.constexpr):
+def tile_of_heads(queries, heads, batches, band, is_backwards, BLOCK_M: tl.constexpr):
     """Return batch, head and first row of this program.
 
     Programs go through `band` heads side by side, whose keys and values so stay in L2, and through
-    their rows from the last to the first if those see the most keys.
+    their rows from the last to the first with `is_backwards`, as those see the most keys.
     """
     tiles = tl.cdiv(queries, BLOCK_M).to(tl.int32)
     program, side = tl.program_id(0).to(tl.int32), band.to(tl.int32)
@@ -183,7 +213,7 @@ def tile_of_heads(queries, heads, batches, band, causal, BLOCK_M: tl.constexpr):
     inside = program % (side * tiles)
     width = tl.minimum((heads * batches).to(tl.int32) - first_head, side)
     tile = inside // width
-    if causal != 0:
+    if is_backwards:
         tile = tiles - 1 - tile
     number = first_head + inside % width
     heads = heads.to(tl.int32)
@@ -218,7 +248,7 @@ def attention_blocks(
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     bias_batch, bias_head, bias_row, out_batch, out_head, out_row,
     lse_batch, lse_head,
-    scale, causal, has_lse,
+    scale, left, right, has_lse,
     HAS_BIAS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -227,7 +257,7 @@ def attention_blocks(
     Q has `heads` heads, K and V `shared_heads`; the last axis of all is contiguous. Grid: blocks of
     queries of all heads, in the order of `tile_of_heads`.
     """
-    batch, head, first = tile_of_heads(queries, heads, batches, band, causal, BLOCK_M)
+    batch, head, first = tile_of_heads(queries, heads, batches, band, right < queries, BLOCK_M)
     qs = heads_of(q, batches, heads, queries, dim, q_batch, q_head, q_row, BLOCK_M, BLOCK_D)
     ks = heads_of(k, batches, shared_heads, keys, dim, k_batch, k_head, k_row, BLOCK_N, BLOCK_D)
     vs = heads_of(v, batches, shared_heads, keys, dim, v_batch, v_head, v_row, BLOCK_N, BLOCK_D)
@@ -241,26 +271,29 @@ def attention_blocks(
     )
     shared_head = (head.to(tl.int32) // group.to(tl.int32)).to(tl.int64)
     query = rows_at(qs, batch, head, first)
-    shift = keys - queries
-    end, whole = keys, keys
-    if causal != 0:
-        end = tl.minimum(keys, tl.maximum(first + BLOCK_M + shift, 0))
-        whole = tl.minimum(keys, tl.maximum(first + shift + 1, 0))
-    # Blocks that every row sees whole come first: a mask costs a tenth of the time.
-    whole = whole // BLOCK_N * BLOCK_N
+    # Of lengths below 2**31, which a register holds where 64 bits would take two.
+    own, length = (first + keys - queries).to(tl.int32), keys.to(tl.int32)
+    before, behind = left.to(tl.int32), right.to(tl.int32)
+    begin, whole, whole_end, end = reach_of_rows(own, length, before, behind, BLOCK_M, BLOCK_N)
     unit = LOG2_E if HAS_BIAS else scale * LOG2_E
     row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     row_sum = tl.zeros((BLOCK_M,), tl.float32)
     total = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    for start in range(0, whole, BLOCK_N):
+    # Blocks that every row sees whole come first: a mask costs a tenth of the time. Then those
+    # before and behind them, as one loop.
+    for start in range(whole, whole_end, BLOCK_N):
         scores = tl.dot(query, tl.trans(rows_at(ks, batch, shared_head, start)))
         scores = biased(scores, biases, batch, head, first, start, scale, HAS_BIAS)
         value = rows_at(vs, batch, shared_head, start)
         row_max, row_sum, total = add_keys(scores, value, row_max, row_sum, total, unit, HAS_BIAS)
-    for start in range(whole, end, BLOCK_N):
+    between = whole_end - whole
+    for place in range(begin + between, end, BLOCK_N):
+        start = around_whole(place, whole_end, between)
         scores = tl.dot(query, tl.trans(rows_at(ks, batch, shared_head, start)))
         scores = biased(scores, biases, batch, head, first, start, scale, HAS_BIAS)
-        scores = masked_scores(scores, first, start, keys, shift, causal, BLOCK_M, BLOCK_N)
+        scores = masked_scores(
+            scores, own - start, length - start, before, behind, BLOCK_M, BLOCK_N
+        )
         value = rows_at(vs, batch, shared_head, start)
         row_max, row_sum, total = add_keys(scores, value, row_max, row_sum, total, unit, HAS_BIAS)
     total = total * tl.where(row_sum == 0.0, 0.0, 1.0 / row_sum)[:, None]

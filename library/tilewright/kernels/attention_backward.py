@@ -4,13 +4,21 @@ The weights of a block are computed again from the logarithms of the sums that a
 in FlashAttention-2 (Dao 2023). One kernel walks the queries of a block of keys, the other the keys
 of a block of queries: the scores are computed twice, and no two programs add to one place, so that
 the order of every sum is fixed. Blocks that every row sees whole have loops of their own, without
-masks.
+masks, before those at the edges of the window.
 """
 
 from __future__ import annotations
 
 import tilewright.language as tl
-from tilewright.kernels.attention import LOG2_E, heads_of, rows_at, tile_of_heads
+from tilewright.kernels.attention import (
+    LOG2_E,
+    around_whole,
+    heads_of,
+    reach_of_rows,
+    rows_at,
+    seen_in_window,
+    tile_of_heads,
+)
 
 
 @tl.kernel(divisible=("dim", "y_batch", "y_head", "y_row", "dy_batch", "dy_head", "dy_row"))
@@ -47,20 +55,22 @@ def of_rows(x, first, queries, other: tl.constexpr, BLOCK: tl.constexpr):
 
 @tl.kernel
 def add_queries(
-    key, value, query, gradient, sums, deltas, start, queries, unit, seen, sum_k, sum_v,
+    key, value, query, gradient, sums, deltas, start, queries, unit, own, before, behind,
+    sum_k, sum_v,
     MASKED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Add a block of queries to the gradients of a block of keys and values, transposed.
 
-    With `MASKED` key j is seen by the queries `i >= seen + j - start` of the block.
+    With `MASKED` key j is seen by query i if `-before <= i - j - own <= behind`.
     """
     scores = tl.dot(key, tl.trans(query))
     # Past the last query the sum is infinite and the weights 0.
     logarithms = of_rows(sums, start, queries, float("inf"), BLOCK_M) * LOG2_E
     weights = tl.exp2(tl.fma(scores, unit, -logarithms[None, :]))
     if MASKED:
-        first_query = (seen - start).to(tl.int32) + tl.arange(0, BLOCK_N)
-        weights = tl.where(first_query[:, None] <= tl.arange(0, BLOCK_M)[None, :], weights, 0.0)
+        # Of what no query sees the weight may be infinite.
+        is_seen = seen_in_window(own - start, BLOCK_M, before, behind, BLOCK_N, BLOCK_M)
+        weights = tl.where(is_seen, weights, 0.0)
     sum_v = tl.dot(weights.to(gradient.dtype), gradient, sum_v)
     weight_gradients = tl.dot(value, tl.trans(gradient))
     inner = weights * (weight_gradients - of_rows(deltas, start, queries, 0.0, BLOCK_M)[None, :])
@@ -81,7 +91,7 @@ def key_gradients(
     queries, keys, dim, group, batches, shared_heads, band,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     dy_batch, dy_head, dy_row, dk_batch, dk_head, dk_row, dv_batch, dv_head, dv_row,
-    scale, causal,
+    scale, left, right,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of K and V: of what `group` heads of Q do with a head of them.
@@ -104,31 +114,34 @@ def key_gradients(
     )
     key = rows_at(ks, batch, head, first)
     value = rows_at(vs, batch, head, first)
-    seen = first - (keys - queries)  # the first query that sees the first key, if causal
-    begin, whole = queries * 0, queries * 0
-    if causal != 0:
-        begin = tl.maximum(seen, 0) // BLOCK_M * BLOCK_M
-        whole = tl.cdiv(tl.maximum(seen + BLOCK_N - 1, 0), BLOCK_M) * BLOCK_M
-        whole = tl.minimum(whole, queries)
+    # Seen from the keys, queries are behind that window of which keys are before, and rows past the
+    # last query weigh nothing. Lengths are below 2**31, as forward.
+    before, behind = right.to(tl.int32), left.to(tl.int32)
+    own, length = (first + queries - keys).to(tl.int32), queries.to(tl.int32)
+    begin, whole, whole_end, end = reach_of_rows(
+        own, tl.cdiv(length, BLOCK_M) * BLOCK_M, before, behind, BLOCK_N, BLOCK_M
+    )
+    between = whole_end - whole
     unit = scale * LOG2_E
     sum_k = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
     sum_v = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
     for member in range(group):
-        own = head * group + member
-        place = (batch * heads + own) * queries
-        for start in range(begin, whole, BLOCK_M):
-            query = rows_at(qs, batch, own, start)
-            gradient = rows_at(dys, batch, own, start)
+        sharing = head * group + member
+        place = (batch * heads + sharing) * queries
+        for start in range(whole, whole_end, BLOCK_M):
+            query = rows_at(qs, batch, sharing, start)
+            gradient = rows_at(dys, batch, sharing, start)
             sum_k, sum_v = add_queries(
-                key, value, query, gradient, lse + place, deltas + place, start, queries, unit,
-                seen, sum_k, sum_v, True, BLOCK_M, BLOCK_N,
+                key, value, query, gradient, lse + place, deltas + place, start, length, unit,
+                own, before, behind, sum_k, sum_v, False, BLOCK_M, BLOCK_N,
             )  # fmt: skip
-        for start in range(whole, queries, BLOCK_M):
-            query = rows_at(qs, batch, own, start)
-            gradient = rows_at(dys, batch, own, start)
+        for step in range(begin + between, end, BLOCK_M):
+            start = around_whole(step, whole_end, between)
+            query = rows_at(qs, batch, sharing, start)
+            gradient = rows_at(dys, batch, sharing, start)
             sum_k, sum_v = add_queries(
-                key, value, query, gradient, lse + place, deltas + place, start, queries, unit,
-                seen, sum_k, sum_v, False, BLOCK_M, BLOCK_N,
+                key, value, query, gradient, lse + place, deltas + place, start, length, unit,
+                own, before, behind, sum_k, sum_v, True, BLOCK_M, BLOCK_N,
             )  # fmt: skip
     dvs.store([batch, head, first, 0], tl.reshape(sum_v.to(dv.dtype), (1, 1, BLOCK_N, BLOCK_D)))
     sum_k = sum_k * scale
@@ -137,22 +150,20 @@ def key_gradients(
 
 @tl.kernel
 def add_keys(
-    query, gradient, key, value, logarithms, deltas, unit, start, keys, seen, total,
+    query, gradient, key, value, logarithms, deltas, unit, start, keys, own, before, behind, total,
     MASKED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Add a block of keys to the gradient of a block of queries.
 
-    With `MASKED` query i sees the keys `j <= seen + i - start` of the block, and those before
-    `keys`.
+    With `MASKED` query i sees key j if `-before <= j - i - own <= behind`, and if there is one.
     """
     scores = tl.dot(query, tl.trans(key))
     weight_gradients = tl.dot(gradient, tl.trans(value))
     weights = tl.exp2(tl.fma(scores, unit, -logarithms[:, None]))
     if MASKED:
         # Of what no query sees the weight may be infinite, also past the last key.
-        last = (seen - start).to(tl.int32) + tl.arange(0, BLOCK_M)
-        last = tl.minimum(last, (keys - start).to(tl.int32) - 1)
-        weights = tl.where(tl.arange(0, BLOCK_N)[None, :] <= last[:, None], weights, 0.0)
+        is_seen = seen_in_window(own - start, keys - start, before, behind, BLOCK_M, BLOCK_N)
+        weights = tl.where(is_seen, weights, 0.0)
     inner = weights * (weight_gradients - deltas[:, None])
     return tl.dot(inner.to(key.dtype), key, total)
 
@@ -169,12 +180,12 @@ def query_gradients(
     queries, keys, dim, group, batches, shared_heads, band,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     dy_batch, dy_head, dy_row, dq_batch, dq_head, dq_row,
-    scale, causal,
+    scale, left, right,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of Q. Grid: blocks of queries of all heads, in that order."""
     heads = shared_heads * group
-    batch, head, first = tile_of_heads(queries, heads, batches, band, causal, BLOCK_M)
+    batch, head, first = tile_of_heads(queries, heads, batches, band, right < queries, BLOCK_M)
     qs = heads_of(q, batches, heads, queries, dim, q_batch, q_head, q_row, BLOCK_M, BLOCK_D)
     dys = heads_of(dy, batches, heads, queries, dim, dy_batch, dy_head, dy_row, BLOCK_M, BLOCK_D)
     ks = heads_of(k, batches, shared_heads, keys, dim, k_batch, k_head, k_row, BLOCK_N, BLOCK_D)
@@ -183,31 +194,29 @@ def query_gradients(
     shared_head = (head.to(tl.int32) // group.to(tl.int32)).to(tl.int64)
     query = rows_at(qs, batch, head, first)
     gradient = rows_at(dys, batch, head, first)
-    shift = keys - queries
-    end, whole, seen = keys, keys, keys
-    if causal != 0:
-        end = tl.minimum(keys, tl.maximum(first + BLOCK_M + shift, 0))
-        whole = tl.minimum(keys, tl.maximum(first + shift + 1, 0))
-        seen = first + shift
-    whole = whole // BLOCK_N * BLOCK_N
+    before, behind = left.to(tl.int32), right.to(tl.int32)
+    own, length = (first + keys - queries).to(tl.int32), keys.to(tl.int32)
+    begin, whole, whole_end, end = reach_of_rows(own, length, before, behind, BLOCK_M, BLOCK_N)
     unit = scale * LOG2_E
     place = (batch * heads + head) * queries
     logarithms = of_rows(lse + place, first, queries, float("inf"), BLOCK_M) * LOG2_E
     row_deltas = of_rows(deltas + place, first, queries, 0.0, BLOCK_M)
     total = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    for start in range(0, whole, BLOCK_N):
+    for start in range(whole, whole_end, BLOCK_N):
         key = rows_at(ks, batch, shared_head, start)
         value = rows_at(vs, batch, shared_head, start)
         total = add_keys(
-            query, gradient, key, value, logarithms, row_deltas, unit, start, keys, seen, total,
-            False, BLOCK_M, BLOCK_N,
+            query, gradient, key, value, logarithms, row_deltas, unit, start, length,
+            own, before, behind, total, False, BLOCK_M, BLOCK_N,
         )  # fmt: skip
-    for start in range(whole, end, BLOCK_N):
+    between = whole_end - whole
+    for step in range(begin + between, end, BLOCK_N):
+        start = around_whole(step, whole_end, between)
         key = rows_at(ks, batch, shared_head, start)
         value = rows_at(vs, batch, shared_head, start)
         total = add_keys(
-            query, gradient, key, value, logarithms, row_deltas, unit, start, keys, seen, total,
-            True, BLOCK_M, BLOCK_N,
+            query, gradient, key, value, logarithms, row_deltas, unit, start, length,
+            own, before, behind, total, True, BLOCK_M, BLOCK_N,
         )  # fmt: skip
     total = total * scale
     dqs.store([batch, head, first, 0], tl.reshape(total.to(dq.dtype), (1, 1, BLOCK_M, BLOCK_D)))

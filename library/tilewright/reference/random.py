@@ -29,6 +29,11 @@ _SCALE = np.float32(4.6566127342e-10)
 def words(count: int, *, seed: int, offset: int = 0) -> Array:
     """Return the first `count` words from counter `offset` on, u32."""
     counters = np.arange(-(-count // 4), dtype=np.uint64) + np.uint64(offset % 2**64)
+    return words_at(counters, seed=seed).reshape(-1)[:count]
+
+
+def words_at(counters: Array, *, seed: int) -> Array:
+    """Return the four words of each counter, u32 `[..., 4]`; counters are u64."""
     key = seed % 2**64
     keys = key % _WORD, key // _WORD
     zero = np.zeros_like(counters)
@@ -38,7 +43,7 @@ def words(count: int, *, seed: int, offset: int = 0) -> Array:
         left, right = (np.uint64((keys[i] + turn * _WEYL[i]) % _WORD) for i in (0, 1))
         a, b = (second >> _SHIFT) ^ b ^ left, second & _LOW
         c, d = (first >> _SHIFT) ^ d ^ right, first & _LOW
-    return np.stack((a, b, c, d), axis=-1).reshape(-1)[:count].astype(np.uint32)
+    return np.stack((a, b, c, d), axis=-1).astype(np.uint32)
 
 
 def rand(shape: Shape, *, seed: int, offset: int = 0, dtype: DType = float32) -> Array:

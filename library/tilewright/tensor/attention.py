@@ -21,6 +21,7 @@ from tilewright.tensor.arrays import (
     stand_in,
 )
 from tilewright.tensor.attention_launches import BIAS, LSE, OUT, Attention, Heads, K, Q, V, launches
+from tilewright.tensor.attention_window import as_window, window_of
 from tilewright.tensor.axes import must_be_apart
 from tilewright.tensor.configurations import ATTENTION_16, ATTENTION_32
 from tilewright.tensor.geometry import (
@@ -46,6 +47,7 @@ def attention(
     *,
     bias: object | None = None,
     causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
     input_precision: str = "tf32x3",
     lse: object | None = None,
@@ -57,8 +59,9 @@ def attention(
     H / G heads of `q` share one of `k` and `v` (grouped-query attention). Leading axes are equal.
     `bias` broadcasts to `[..., H, Q, K]`; all have one dtype, f32, f16 or bf16, and any strides. D
     is at most 256, or 128 in f32, and `scale` is 1 / sqrt(D) unless given. With `causal` query i
-    sees key j if `j - i <= K - Q`: the last query sees the last key. A query that sees no key gives
-    0.
+    sees key j if `j - i <= K - Q`: the last query sees the last key, whatever the lengths. With
+    `window=(left, right)` it sees at most so many keys before and behind that place, `-left <= j -
+    i - (K - Q) <= right`; None is no limit. A query that sees no key gives 0.
     `lse`, f32 `[..., H, Q]` with a contiguous last axis, receives the natural logarithm of the sum
     of exponentials, -inf where no key is seen. `input_precision` is what becomes of f32 operands,
     "tf32x3" or "tf32", see `tl.dot`. See `reference.attention`.
@@ -68,12 +71,14 @@ def attention(
     factor = None if scale is None else as_number(scale, name="scale")
     arrays, geometries = operands(q=q, k=k, v=v, bias=bias, out=out, lse=lse)
     is_positive = factor is None or factor > 0
-    plan = _plan(geometries, as_flag(causal, name="causal"), is_positive, input_precision)
+    sides, is_causal = as_window(window), as_flag(causal, name="causal")
+    plan = _plan(geometries, sides, is_causal, is_positive, input_precision)
     result = result_of(arrays, OUT, plan.result)
     if out is not None and must_be_apart(arrays, OUT, 0):
         apart = attention(
             q, k, v,
-            bias=bias, causal=causal, scale=scale, input_precision=input_precision, lse=lse,
+            bias=bias, causal=causal, window=window, scale=scale,
+            input_precision=input_precision, lse=lse,
         )  # fmt: skip
         copy_elements(apart, result)
         return result
@@ -82,8 +87,8 @@ def attention(
         apart = new_array(logarithms.shape, float32, logarithms)
         attention(
             q, k, v,
-            bias=bias, causal=causal, scale=scale, input_precision=input_precision,
-            lse=apart, out=result,
+            bias=bias, causal=causal, window=window, scale=scale,
+            input_precision=input_precision, lse=apart, out=result,
         )  # fmt: skip
         copy_elements(apart, logarithms)
         return result
@@ -105,7 +110,11 @@ class _Plan:
 
 @planned
 def _plan(
-    geometries: tuple[Any, ...], causal: bool, is_scale_positive: bool, input_precision: str
+    geometries: tuple[Any, ...],
+    sides: tuple[int | None, int | None],
+    causal: bool,
+    is_scale_positive: bool,
+    input_precision: str,
 ) -> _Plan:
     """Check an attention and plan its launches."""
     q: Geometry
@@ -148,7 +157,7 @@ def _plan(
         bias=None if bias is None else _walk_bias(bias, (*q.shape[:-1], keys)),
         out=_walk(OUT, result, 2),
         lse=None if lse is None else _walk(LSE, lse, 1),
-        causal=causal,
+        window=window_of(sides, causal=causal, queries=queries, keys=keys),
         is_scale_positive=is_scale_positive,
         precision=precision_of(q.dtype, input_precision),
     )

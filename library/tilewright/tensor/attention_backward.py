@@ -28,6 +28,7 @@ from tilewright.tensor.arrays import (
 )
 from tilewright.tensor.attention import check_heads
 from tilewright.tensor.attention_launches import attention_options
+from tilewright.tensor.attention_window import MARGIN, Window, as_window, window_of
 from tilewright.tensor.axes import overlaps, viewed
 from tilewright.tensor.configurations import (
     KEY_GRADIENTS,
@@ -63,6 +64,7 @@ def attention_backward(
     dy: object,
     *,
     causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
     dq: object | None = None,
     dk: object | None = None,
@@ -70,17 +72,17 @@ def attention_backward(
 ) -> tuple[Array, Array, Array]:
     """Return the gradients `dq`, `dk` and `dv` of `y = attention(q, k, v)` without a bias.
 
-    `dy` is the gradient of `y`, and `lse` what attention wrote there; `causal` and `scale` are what
-    it was given. `lse` is f32, all others have one dtype, f16 or bf16; heads have up to 128
-    elements, and strides are any. A query that sees no key has gradient 0 and adds nothing. The
-    order of all sums is fixed: equal inputs give equal bits. `dq`, `dk` and `dv` take the results
-    if given. See `reference.attention.attention_backward`.
+    `dy` is the gradient of `y`, and `lse` what attention wrote there; `causal`, `window` and
+    `scale` are what it was given. `lse` is f32, all others have one dtype, f16 or bf16; heads have
+    up to 128 elements, and strides are any. A query that sees no key has gradient 0 and adds
+    nothing. The order of all sums is fixed: equal inputs give equal bits. `dq`, `dk` and `dv` take
+    the results if given. See `reference.attention.attention_backward`.
     """
     names = ("q", "k", "v", "y", "dy", "lse")
     given = [
         as_array(array, name=name) for array, name in zip((q, k, v, y, dy, lse), names, strict=True)
     ]
-    is_causal = as_flag(causal, name="causal")
+    sides, is_causal = as_window(window), as_flag(causal, name="causal")
     factor = None if scale is None else as_number(scale, name="scale")
     _check(*map(geometry_of, given))
     query, key, value = given[:3]
@@ -106,7 +108,9 @@ def attention_backward(
     deltas = new_array(query.shape[:-1], float32, query)
     arrays = [*operands, sums, *targets, deltas]
     number = 1 / math.sqrt(query.shape[-1]) if factor is None else factor
-    _launch(arrays, number, causal=is_causal)
+    queries, keys = query.shape[-2], key.shape[-2]
+    seen = window_of(sides, causal=is_causal, queries=queries, keys=keys)
+    _launch(arrays, number, seen)
     for result, target in zip(results, targets, strict=True):
         if target is not result:
             copy_elements(viewed(target, result.shape, strides_of(target)), result)
@@ -130,6 +134,11 @@ def _check(q: Geometry, k: Geometry, v: Geometry, y: Geometry, dy: Geometry, lse
         if array.shape != shape:
             msg = f"{name} has shape {array.shape}; of q of shape {q.shape} it has {shape}"
             raise ArgumentError(msg)
+    if q.shape[-2] + k.shape[-2] > INT31_MAX - 2 * MARGIN:
+        msg = (
+            f"{q.shape[-2]} queries and {k.shape[-2]} keys are too many: together they have 31 bits"
+        )
+        raise ArgumentError(msg)
     if q.shape[-1] > _WIDEST:
         msg = f"heads have {q.shape[-1]} elements; attention_backward takes up to {_WIDEST}"
         raise ArgumentError(msg)
@@ -169,20 +178,20 @@ def _copied(source: Array, target: Array) -> Array:
     return target
 
 
-def _launch(arrays: list[Array], scale: float, *, causal: bool) -> None:
+def _launch(arrays: list[Array], scale: float, window: Window) -> None:
     geometries = tuple(map(geometry_of, arrays[:_DELTAS]))
     walked: Arrays = [*arrays]
-    for launch in _plan(geometries, causal=causal):
+    for launch in _plan(geometries, window):
         launch.run(walked, (scale,))
 
 
 @planned
-def _plan(arrays: tuple[Geometry, ...], *, causal: bool) -> tuple[PlannedLaunch, ...]:
+def _plan(arrays: tuple[Geometry, ...], window: Window) -> tuple[PlannedLaunch, ...]:
     """Plan the launches over arrays that the kernels take: products, then keys, then queries."""
-    return tuple(_launches(arrays, causal=causal))
+    return tuple(_launches(arrays, window))
 
 
-def _launches(arrays: tuple[Geometry, ...], *, causal: bool) -> Iterator[PlannedLaunch]:
+def _launches(arrays: tuple[Geometry, ...], window: Window) -> Iterator[PlannedLaunch]:
     q, k = arrays[_Q], arrays[_K]
     queries, dim = q.shape[-2:]
     keys = k.shape[-2]
@@ -225,7 +234,7 @@ def _launches(arrays: tuple[Geometry, ...], *, causal: bool) -> Iterator[Planned
             head_bytes=head_bytes,
             tile=tile,
             processors=processors(q.device),
-            causal=causal,
+            causal=window.is_causal,
         )
 
     row_bytes = 2 * dim * q.dtype.size_bytes
@@ -239,7 +248,7 @@ def _launches(arrays: tuple[Geometry, ...], *, causal: bool) -> Iterator[Planned
         (*sizes, side),
         -(-keys // of_keys.block_n) * shared_heads * batches,
         attention_options(of_keys),
-        (int(causal),),
+        window.sides,
     )
     tile = (of_queries.block_m, of_queries.block_n)
     side = band((queries, keys), heads, keys * row_bytes, tile)
@@ -249,7 +258,7 @@ def _launches(arrays: tuple[Geometry, ...], *, causal: bool) -> Iterator[Planned
         (*sizes, side),
         -(-queries // of_queries.block_m) * heads * batches,
         attention_options(of_queries),
-        (int(causal),),
+        window.sides,
     )
 
 

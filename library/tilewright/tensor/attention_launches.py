@@ -10,11 +10,12 @@ from math import prod
 from typing import Any
 
 from tilewright.abi.dtypes import float32
-from tilewright.abi.signature import DIVISOR
+from tilewright.abi.signature import DIVISOR, INT31_MAX
 from tilewright.abi.tuned import Choice
 from tilewright.kernels.attention import attention, attention_blocks
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import fits_fast
+from tilewright.tensor.attention_window import MARGIN, Window
 from tilewright.tensor.configurations import (
     DotConfiguration,
     attention_blocks_configuration,
@@ -58,7 +59,7 @@ class Attention:
     bias: Heads | None
     out: Heads
     lse: Heads | None
-    causal: bool
+    window: Window
     is_scale_positive: bool
     precision: str
 
@@ -89,7 +90,7 @@ def _tuned(problem: Attention) -> Choice | None:
     q = problem.q.array
     padded = attention_configuration(dim, q.dtype, fast=True).block_k
     words = [str(q.dtype), problem.precision, str(padded)]
-    words += ["causal"] * problem.causal + ["bias"] * (problem.bias is not None)
+    words += problem.window.words + ["bias"] * (problem.bias is not None)
     sizes = (prod(problem.batch) * problem.heads, queries, keys)
     why_not = partial(_why_not, problem, padded=padded)
     return tuned_choice(FAMILY, " ".join(words), sizes, device=q.device, why_not=why_not)
@@ -120,8 +121,11 @@ def _why_no_blocks(problem: Attention) -> str:
     q = problem.q.array
     if not copies_blocks(q.device) or q.dtype == float32:
         return "attention does not go by blocks here, or of this dtype"
-    is_usual = problem.is_scale_positive and min(problem.sizes) > 0
-    return "" if is_usual else "the scale is not positive, or there is nothing to attend to"
+    queries, keys, _ = problem.sizes
+    if not problem.is_scale_positive or min(problem.sizes) == 0:
+        return "the scale is not positive, or there is nothing to attend to"
+    # Places are computed in 32 bits there, up to the end of the last block and a window behind it.
+    return "" if queries + keys < INT31_MAX - 2 * MARGIN else "queries and keys are too many"
 
 
 def _by_elements(
@@ -147,7 +151,7 @@ def _by_elements(
         tiles = DotConfiguration(*tuned.tiles)
     else:
         tiles = attention_configuration(dim, problem.q.array.dtype, fast=fast)
-    flags = (int(problem.causal), int(problem.bias is not None), int(problem.lse is not None))
+    flags = (*problem.window.sides, int(problem.bias is not None), int(problem.lse is not None))
     grid = (-(-queries // tiles.block_m), problem.heads, piece.space.sizes[0])
     options = {"PRECISION": problem.precision, **attention_options(tiles)}
     pointers = _pointers(problem, walks, piece)
@@ -180,7 +184,7 @@ def _by_blocks(
         head_bytes=2 * keys * dim * q.dtype.size_bytes,
         tile=(tiles.block_m, tiles.block_n),
         processors=processors(q.device),
-        causal=problem.causal,
+        causal=problem.window.is_causal,
     )
     group = problem.heads // problem.shared_heads
     sizes = (queries, keys, dim, group, batches, problem.heads, problem.shared_heads, band)
@@ -193,7 +197,7 @@ def _by_blocks(
     if programs > _MOST_PROGRAMS:
         return None
     pointers = _pointers(problem, walks, piece)
-    flags = (int(problem.causal), int(problem.lse is not None))
+    flags = (*problem.window.sides, int(problem.lse is not None))
     return PlannedLaunch(
         attention_blocks,
         (programs, 1, 1),

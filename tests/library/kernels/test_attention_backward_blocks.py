@@ -18,6 +18,7 @@ from tilewright.abi.dtypes import bfloat16
 from tilewright.abi.signature import Pointer
 from tilewright.abi.target import Target
 from tilewright.kernels.attention_backward import key_gradients, query_gradients, row_products
+from tilewright.reference import attention as definition
 from tilewright.runtime import jit
 from tilewright.tensor import attention_backward as operation
 from tilewright.tensor.configurations import DotConfiguration
@@ -87,6 +88,19 @@ def test_heads_that_share_keys(
     arrays = operands_of((1, 4, 2, queries, keys, 32), "f16", causal=causal)
     found = operation.attention_backward(*arrays, causal=causal)
     close(found, arrays, causal=causal)
+    assert seen == ["row_products", "key_gradients", "query_gradients"]
+
+
+@pytest.mark.parametrize("window", [(40, 0), (None, 9), (0, 50)], ids=str)
+def test_windows(window: tuple[int | None, int], seen: list[str]) -> None:
+    q, k, v, _, _, dy = operands_of((1, 2, 1, 150, 140, 32), "f16")
+    wide = [x.astype(np.float64) for x in (q, k, v, dy)]
+    y, sums = definition.attention(*wide[:3], window=window)
+    arrays = [q, k, v, y.astype(q.dtype), sums.astype(np.float32), dy]
+    found: Any = operation.attention_backward(*arrays, window=window)
+    expected = definition.attention_backward(*wide, window=window)
+    for gradient, exact in zip(found, expected, strict=True):
+        np.testing.assert_allclose(gradient.astype(np.float64), exact, rtol=4e-3, atol=4e-3)
     assert seen == ["row_products", "key_gradients", "query_gradients"]
 
 

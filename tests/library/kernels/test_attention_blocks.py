@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from helpers.block_runs import HOPPER, WAYS, block_run
 from helpers.sides import HostArray, poisoned, random
 from tilewright.kernels.attention import attention_blocks
+from tilewright.reference.attention import attention as definition
 from tilewright.runtime import jit
 from tilewright.tensor import attention_launches
 from tilewright.tensor.attention import attention
@@ -95,6 +96,27 @@ def test_heads_that_share_keys(
     out, lse = poisoned(q.shape, F16), poisoned(q.shape[:-1], F32)
     attention(q, k, v, causal=causal, out=out, lse=lse)
     expected, sums = oracle(q, k, v, causal=causal)
+    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=3e-3, atol=3e-3)
+    np.testing.assert_allclose(lse.astype(np.float64), sums, rtol=1e-5, atol=1e-5)
+    assert seen == ["attention_blocks"]
+
+
+@pytest.mark.parametrize("window", [(40, 0), (None, 9), (0, 50), (75, 30)], ids=str)
+@pytest.mark.parametrize("lengths", [(150, 150), (150, 60)], ids=str)
+def test_windows(
+    lengths: tuple[int, int],
+    window: tuple[int | None, int],
+    seen: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Blocks before and behind those seen whole are one loop, from 32 keys on."""
+    use(monkeypatch, TILES[lengths[0] == lengths[1]])
+    q = random((2, lengths[0], 32), F16, seed=1)
+    k, v = (random((1, lengths[1], 32), F16, seed=seed) for seed in (2, 3))
+    out, lse = poisoned(q.shape, F16), poisoned(q.shape[:-1], F32)
+    attention(q, k, v, window=window, out=out, lse=lse)
+    wide = [x.astype(np.float64) for x in (q, k, v)]
+    expected, sums = definition(*wide, window=window)
     np.testing.assert_allclose(out.astype(np.float64), expected, rtol=3e-3, atol=3e-3)
     np.testing.assert_allclose(lse.astype(np.float64), sums, rtol=1e-5, atol=1e-5)
     assert seen == ["attention_blocks"]

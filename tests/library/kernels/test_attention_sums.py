@@ -37,7 +37,7 @@ def attend(schedule: Module, q: Array, k: Array, v: Array) -> tuple[Array, Array
     scalars |= {"queries": len(q), "keys": len(k), "dim": BLOCK, "group": 1}
     scalars |= dict.fromkeys(("q_row", "k_row", "v_row", "out_row"), BLOCK)
     scalars |= dict.fromkeys(("q_dim", "k_dim", "v_dim", "out_dim", "bias_column"), 1)
-    scalars |= {"scale": 0.3, "has_lse": 1}
+    scalars |= {"scale": 0.3, "left": len(k), "right": len(q), "has_lse": 1}
     arrays = {"q": q, "k": k, "v": v, "bias": q, "out": out, "lse": lse}
     names = [p.name for p in attention.parameters if not p.is_constexpr]
     run_scheduled(schedule, [arrays[n] if n in arrays else scalars[n] for n in names])

@@ -26,6 +26,7 @@ from tilewright.runtime.geometry import row_major
 from tilewright.runtime.launcher import CODES
 from tilewright.tensor import tuned
 from tilewright.tensor.attention_launches import OUT, Attention, Heads, K, Q, V, launches
+from tilewright.tensor.attention_window import window_of
 from tilewright.tensor.block_configurations import BLOCK_FORMS
 from tilewright.tensor.geometry import Geometry
 from tilewright.tensor.launches import forget_plans
@@ -262,7 +263,8 @@ def test_attention_follows_its_table(bundle: Path, choice: Choice) -> None:
     q, k, v, out = (Heads(x, geometry, geometry.strides) for x in (Q, K, V, OUT))
     problem = Attention(
         (), (256, 256, 64), 8, 8, q, k, v, None, out, None,
-        causal=True, is_scale_positive=True, precision="ieee",
+        window=window_of((None, None), causal=True, queries=256, keys=256), is_scale_positive=True,
+        precision="ieee",
     )  # fmt: skip
     (launch,) = launches(problem)
     assert _choice(launch) == choice

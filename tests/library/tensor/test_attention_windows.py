@@ -1,0 +1,116 @@
+"""Windows of attention and of its gradients against the definition in fp64, at every edge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.sides import DTYPES, ROUNDOFF, SIDES, HostArray, poisoned, random, to_device
+from tilewright.errors import ArgumentError, ArgumentValueError
+from tilewright.reference import attention as definition
+from tilewright.tensor.attention import attention
+from tilewright.tensor.attention_backward import attention_backward
+
+WINDOWS = [(0, 0), (3, None), (None, 5), (20, 7), (70, 0), (1, 1000), (None, None)]
+# (queries, keys): equal, fewer queries, more queries, of which the first may see no key.
+LENGTHS = [(70, 70), (33, 140), (140, 33), (1, 90), (90, 1)]
+
+
+def operands(queries: int, keys: int, dtype: str) -> list[HostArray]:
+    """Return q, k, v and dy, of four heads that share two."""
+    extents = ((4, queries), (2, keys), (2, keys), (4, queries))
+    return [random((*e, 32), DTYPES[dtype], seed=seed) for seed, e in enumerate(extents)]
+
+
+def wide(arrays: list[HostArray]) -> list[HostArray]:
+    return [array.astype(np.float64) for array in arrays]
+
+
+def close(found: HostArray, exact: HostArray, dtype: str) -> None:
+    """Compare at the rounding of weights and result to the dtype."""
+    largest = max(1.0, np.abs(exact).max(initial=0))
+    np.testing.assert_allclose(
+        found.astype(np.float64),
+        exact,
+        rtol=2 * ROUNDOFF[dtype],
+        atol=(6 * ROUNDOFF[dtype] + 8e-6) * largest,
+    )
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_attention_sees_a_window(
+    lengths: tuple[int, int], window: Any, causal: bool, side: str
+) -> None:
+    q, k, v, _ = operands(*lengths, "f32")
+    out, lse = poisoned(q.shape, q.dtype), poisoned(q.shape[:-1], DTYPES["f32"])
+    given = [q, k, v, out, lse]
+    if side == "gpu":
+        given = [to_device(x) for x in given]
+    attention(*given[:3], window=window, causal=causal, out=given[3], lse=given[4])
+    if side == "gpu":
+        out, lse = (x.numpy() for x in given[3:])  # type: ignore[attr-defined]
+    exact, sums = definition.attention(*wide([q, k, v]), window=window, causal=causal)
+    close(out, exact, "f32")
+    np.testing.assert_allclose(lse, sums, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_gradients_see_the_same_window(
+    lengths: tuple[int, int], window: Any, causal: bool, side: str
+) -> None:
+    q, k, v, dy = operands(*lengths, "f16")
+    options = {"window": window, "causal": causal}
+    y, sums = definition.attention(*wide([q, k, v]), **options)  # type: ignore[arg-type]
+    arrays = [q, k, v, y.astype(q.dtype), sums.astype(np.float32), dy]
+    outs = [poisoned(x.shape, x.dtype) for x in (q, k, v)]
+    if side == "gpu":
+        results = [to_device(out) for out in outs]
+        arrays = [to_device(x) for x in arrays]
+    else:
+        results = outs
+    names = dict(zip(("dq", "dk", "dv"), results, strict=True))
+    attention_backward(*arrays, **options, **names)  # type: ignore[arg-type]
+    exact = definition.attention_backward(*wide([q, k, v, dy]), **options)
+    for result, gradient in zip(results, exact, strict=True):
+        close(result.numpy() if side == "gpu" else result, gradient, "f16")
+
+
+def test_a_window_of_one_key_is_a_copy() -> None:
+    _, k, v, _ = operands(40, 40, "f16")
+    np.testing.assert_array_equal(attention(k, k, v, window=(0, 0)), v)
+
+
+def test_nothing_is_read_that_no_window_reaches() -> None:
+    q, k, v, _ = operands(64, 512, "f32")
+    expected = attention(q, k, v, window=(100, 0))
+    k[:, : 512 - 64 - 100 - 32] = np.nan
+    v[:, : 512 - 64 - 100 - 32] = np.nan
+    np.testing.assert_array_equal(attention(q, k, v, window=(100, 0)), expected)
+
+
+@pytest.mark.parametrize(
+    ("window", "error", "message"),
+    [
+        ((-1, 0), ArgumentValueError, "its sides are at least 0"),
+        ((0, -1), ArgumentValueError, "its sides are at least 0"),
+        (3, ArgumentError, "window is 3; a pair is needed"),
+        ((1, 2, 3), ArgumentError, "a pair is needed"),
+        ((1.5, 2), ArgumentError, "a side of window is of float; an int is needed"),
+    ],
+)
+def test_what_is_no_window_is_refused(
+    window: Any, error: type[ArgumentError], message: str
+) -> None:
+    q, k, v, dy = operands(4, 4, "f16")
+    with pytest.raises(error, match=message):
+        attention(q, k, v, window=window)
+    with pytest.raises(error, match=message):
+        attention_backward(q, k, v, q, np.zeros((4, 4), np.float32), dy, window=window)
