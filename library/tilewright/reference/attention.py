@@ -10,10 +10,8 @@ import numpy as np
 
 from tilewright.abi.numpy_types import from_numpy
 from tilewright.errors import ArgumentError
+from tilewright.reference.attention_features import Window, capped, hidden, kept
 from tilewright.reference.precision import Array, factor, rounded
-from tilewright.reference.random import words_at
-
-Window = tuple[int | None, int | None]
 
 
 @np.errstate(all="ignore")
@@ -43,12 +41,12 @@ def attention(
     them. With `window=(left, right)` it sees those of `-left <= j - i - (N - M) <= right`. With
     `softcap` scores become `softcap * tanh(score / softcap)` before the bias is added. With
     `dropout` weights become 0 with that probability, or `1 / (1 - dropout)` times as large, see
-    `kept`; the logarithms are those of all weights. A query that sees no key, hidden or masked by a
-    bias of -inf, gives 0, and -inf as the logarithm.
+    `attention_features.kept`; the logarithms are those of all weights. A query that sees no key,
+    hidden or masked by a bias of -inf, gives 0, and -inf as the logarithm.
     """
     queries, keys, values = _factors(q, k, v, input_precision)
-    scores, _ = _scores(queries, keys, scale, softcap)
-    scores = _masked(scores, bias, mask, causal=causal, window=window)
+    scores, _ = capped(_products(queries, keys, scale), softcap)
+    scores = hidden(scores, bias, mask, causal=causal, window=window)
     exponentials, highest = _exponentials(scores)
     sums = exponentials.sum(axis=-1, keepdims=True)
     weights = exponentials / np.where(sums == 0, 1, sums)
@@ -95,31 +93,6 @@ def attention_bias_backward(
     return rounded(summed, from_numpy(bias.dtype))
 
 
-def kept(shape: tuple[int, ...], p: float, *, seed: int, offset: int = 0) -> Array:
-    """Return what dropout multiplies weights `[..., M, N]` by: 0 or `1 / (1 - p)`, in f64.
-
-    Weight `[n, i, j]`, n counting the heads of all batches, is dropped where half of a word of
-    Philox is below `p * 2^31`: word `2 (i // 8 % 2) + j // 8 % 2` at counter `offset + (n C(M) +
-    c(i)) C(N) + c(j)`, where `c(i) = i // 16 * 8 + i % 8` and `C(M) = 8 ceil(M / 16)`. So one
-    counter serves four weights that one thread has of a block of scores, and of a transposed one.
-    """
-    if p in (0, 1):
-        return np.full(shape, 1.0 - p)
-    *outer, rows, columns = shape
-    i, j = np.arange(rows, dtype=np.uint64)[:, None], np.arange(columns, dtype=np.uint64)[None, :]
-    n = np.arange(math.prod(outer), dtype=np.uint64).reshape(*outer, 1, 1)
-    eight, sixteen = np.uint64(8), np.uint64(16)
-    height, width = (np.uint64(8 * -(-extent // 16)) for extent in (rows, columns))
-    places = n * height + i // sixteen * eight + i % eight
-    counters = places * width + j // sixteen * eight + j % eight + np.uint64(offset % 2**64)
-    number = 2 * (i // eight % np.uint64(2)) + j // eight % np.uint64(2)
-    words = words_at(counters, seed=seed)
-    chosen = np.take_along_axis(words, np.broadcast_to(number, shape)[..., None].astype(int), -1)
-    threshold = min(round(p * 2**31), 2**31 - 1)
-    is_kept: Array = (chosen[..., 0] >> np.uint32(1)) >= threshold
-    return np.where(is_kept, 1 / (1 - p), 0.0)
-
-
 @np.errstate(all="ignore")
 def _backward(
     q: Array, k: Array, v: Array, dy: Array, options: Mapping[str, Any]
@@ -128,8 +101,8 @@ def _backward(
     given: dict[str, Any] = {"bias": None, "mask": None, "causal": False, "window": None}
     given |= {"softcap": 0.0, "scale": None, "dropout": 0.0, "seed": 0, "offset": 0, **options}
     queries, keys, values = _factors(q, k, v, "ieee")
-    scores, slopes = _scores(queries, keys, given["scale"], given["softcap"])
-    masked = _masked(
+    scores, slopes = capped(_products(queries, keys, given["scale"]), given["softcap"])
+    masked = hidden(
         scores, given["bias"], given["mask"], causal=given["causal"], window=given["window"]
     )
     exponentials, _ = _exponentials(masked)
@@ -162,35 +135,8 @@ def _scale(queries: Array, scale: float | None) -> np.number[Any]:
     return number
 
 
-def _scores(
-    queries: Array, keys: Array, scale: float | None, softcap: float
-) -> tuple[Array, Array]:
-    """Return the scores without a bias, and how much of a change of the products they take on."""
-    scores = queries @ np.swapaxes(keys, -1, -2)
-    scores = scores * _scale(queries, scale)
-    if not softcap:
-        return scores, np.ones_like(scores)
-    bent = np.tanh(scores / scores.dtype.type(softcap))
-    return scores.dtype.type(softcap) * bent, 1 - bent**2
-
-
-def _masked(
-    scores: Array, bias: Array | None, mask: Array | None, *, causal: bool, window: Window | None
-) -> Array:
-    """Add the bias, and set to -inf what is hidden."""
-    if bias is not None:
-        scores = scores + bias.astype(scores.dtype)
-    if mask is not None:
-        scores = np.where(mask, scores, -np.inf)
-    rows, columns = scores.shape[-2:]
-    distance = np.arange(columns)[None, :] - np.arange(rows)[:, None] - (columns - rows)
-    left, right = window or (None, None)
-    if causal:
-        right = 0
-    if right is not None:
-        scores = np.where(distance <= right, scores, -np.inf)
-    if left is not None:
-        scores = np.where(distance >= -left, scores, -np.inf)
+def _products(queries: Array, keys: Array, scale: float | None) -> Array:
+    scores: Array = queries @ np.swapaxes(keys, -1, -2) * _scale(queries, scale)
     return scores
 
 

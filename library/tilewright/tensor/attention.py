@@ -20,7 +20,9 @@ from tilewright.tensor.arrays import (
     new_array,
     stand_in,
 )
+from tilewright.tensor.attention_features import attend, check_lengths, lengths_of
 from tilewright.tensor.attention_launches import BIAS, LSE, OUT, Attention, Heads, K, Q, V, launches
+from tilewright.tensor.attention_options import as_features, as_mask, as_sequences
 from tilewright.tensor.attention_window import as_window, window_of
 from tilewright.tensor.axes import must_be_apart
 from tilewright.tensor.configurations import ATTENTION_16, ATTENTION_32
@@ -46,9 +48,17 @@ def attention(
     v: object,
     *,
     bias: object | None = None,
+    mask: object | None = None,
     causal: bool = False,
     window: tuple[int | None, int | None] | None = None,
+    softcap: float = 0.0,
     scale: float | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
+    offset: int = 0,
+    q_starts: object | None = None,
+    k_starts: object | None = None,
+    longest: tuple[int, int] | None = None,
     input_precision: str = "tf32x3",
     lse: object | None = None,
     out: object | None = None,
@@ -58,10 +68,24 @@ def attention(
     `q` is `[..., H, Q, D]`, `k` and `v` are `[..., G, K, D]` with H a multiple of G: consecutive
     H / G heads of `q` share one of `k` and `v` (grouped-query attention). Leading axes are equal.
     `bias` broadcasts to `[..., H, Q, K]`; all have one dtype, f32, f16 or bf16, and any strides. D
-    is at most 256, or 128 in f32, and `scale` is 1 / sqrt(D) unless given. With `causal` query i
-    sees key j if `j - i <= K - Q`: the last query sees the last key, whatever the lengths. With
-    `window=(left, right)` it sees at most so many keys before and behind that place, `-left <= j -
-    i - (K - Q) <= right`; None is no limit. A query that sees no key gives 0.
+    is at most 256, or 128 in f32, and `scale` is 1 / sqrt(D) unless given.
+
+    Query i sees all keys unless told otherwise: with `causal` key j if `j - i <= K - Q`, so that
+    the last query sees the last key, whatever the lengths; with `window=(left, right)` those of
+    `-left <= j - i - (K - Q) <= right`, where None is no limit; with `mask`, bools that broadcast
+    to `[..., H, Q, K]`, those where it is true. A query that sees no key gives 0.
+
+    With `softcap` scores become `softcap * tanh(score / softcap)` before the bias is added. With
+    `dropout` each weight is dropped with that probability, the others grow by `1 / (1 - dropout)`;
+    which ones is a function of `seed`, `offset` and a weight's place alone, see
+    `reference.attention_features.kept`, and nothing needs to be saved for the gradients.
+
+    With `q_starts` and `k_starts`, i32 `[N + 1]`, N sequences of any lengths lie in a row, `[H,
+    rows, D]`: query rows `q_starts[n]` to `q_starts[n + 1]` see the key rows of the same n, and
+    `causal` and `window` count from the end of each. `longest`, of queries and of keys, saves
+    looking for more than there are. Rows of other sequences are read, with weight 0: they must be
+    finite. Bias and mask do not go with it.
+
     `lse`, f32 `[..., H, Q]` with a contiguous last axis, receives the natural logarithm of the sum
     of exponentials, -inf where no key is seen. `input_precision` is what becomes of f32 operands,
     "tf32x3" or "tf32", see `tl.dot`. See `reference.attention`.
@@ -74,6 +98,30 @@ def attention(
     sides, is_causal = as_window(window), as_flag(causal, name="causal")
     plan = _plan(geometries, sides, is_causal, is_positive, input_precision)
     result = result_of(arrays, OUT, plan.result)
+    is_plain = mask is None and not softcap and not dropout and not longest
+    if not (is_plain and q_starts is None and k_starts is None):
+        features = as_features(softcap, dropout, seed, offset)
+        first, keys, values, added, _, logarithms = arrays
+        assert first is not None and keys is not None and values is not None  # noqa: PT018
+        sequences = as_sequences(q_starts, k_starts, longest, first, keys)
+        shown = as_mask(mask)
+        if sequences is not None and (added is not None or shown is not None):
+            msg = "sequences in a row take neither bias nor mask"
+            raise ArgumentError(msg)
+        if plan.is_empty:
+            return result
+        lengths = lengths_of(first, keys, sequences)
+        check_lengths(lengths.queries, lengths.keys)
+        attend(
+            first, keys, values, result,
+            lse=logarithms, bias=added, mask=shown, sequences=sequences,
+            window=window_of(
+                sides, causal=is_causal, queries=lengths.queries, keys=lengths.keys
+            ),
+            features=features, scale=plan.scale if factor is None else factor,
+            precision=plan.precision,
+        )  # fmt: skip
+        return result
     if out is not None and must_be_apart(arrays, OUT, 0):
         apart = attention(
             q, k, v,
@@ -106,6 +154,8 @@ class _Plan:
     launches: tuple[PlannedLaunch, ...]
     result: Geometry
     scale: float
+    precision: str
+    is_empty: bool
 
 
 @planned
@@ -163,7 +213,8 @@ def _plan(
     )
     nothing = is_empty(q.shape[:-1] if lse is not None else q.shape)
     todo: Iterator[PlannedLaunch] = iter(()) if nothing else launches(problem)
-    return _Plan(tuple(todo), result, 1 / math.sqrt(max(dim, 1)))
+    scale = 1 / math.sqrt(max(dim, 1))
+    return _Plan(tuple(todo), result, scale, problem.precision, nothing)
 
 
 def check_heads(q: Shape, k: Shape, v: Shape) -> Shape:

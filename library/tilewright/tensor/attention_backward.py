@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from math import prod
 
 from tilewright.abi.dtypes import bfloat16, float16, float32
-from tilewright.abi.signature import DIVISOR, INT31_MAX
 from tilewright.errors import ArgumentError
 from tilewright.kernels.attention_backward import key_gradients, query_gradients, row_products
 from tilewright.language.kernel import Kernel
@@ -27,13 +26,22 @@ from tilewright.tensor.arrays import (
     strides_of,
 )
 from tilewright.tensor.attention import check_heads
+from tilewright.tensor.attention_features import check_lengths, lengths_of, scores_shape
+from tilewright.tensor.attention_features_backward import Operands, add_up
 from tilewright.tensor.attention_launches import attention_options
-from tilewright.tensor.attention_window import MARGIN, Window, as_window, window_of
+from tilewright.tensor.attention_options import (
+    as_features,
+    as_mask,
+    as_sequences,
+    check_over_scores,
+)
+from tilewright.tensor.attention_window import Window, as_window, window_of
 from tilewright.tensor.axes import overlaps, viewed
 from tilewright.tensor.configurations import (
     KEY_GRADIENTS,
-    ROW_PRODUCTS,
+    KEY_GRADIENTS_FEATURED,
     attention_backward_configurations,
+    row_products_configuration,
 )
 from tilewright.tensor.geometry import (
     Arrays,
@@ -42,14 +50,15 @@ from tilewright.tensor.geometry import (
     check_one_side,
     geometry_of,
 )
+from tilewright.tensor.head_arrays import as_blocks, copied, fits, padded, walk_of
 from tilewright.tensor.head_order import side_by_side
 from tilewright.tensor.launches import PlannedLaunch, Pointer, is_empty, planned
 from tilewright.tensor.movement import copy_elements, is_row_major
 from tilewright.tensor.products import copies_blocks, processors
-from tilewright.tensor.strides import Strides, broadcast_strides, collapsed
 
 _MOST_PROGRAMS = 2**31 - 1
-_WIDEST = KEY_GRADIENTS[-1].block_k
+# Wider heads have the form with features alone.
+_WIDEST, _MOST = KEY_GRADIENTS[-1].block_k, KEY_GRADIENTS_FEATURED[-1].block_k
 
 # The operands by number.
 _Q, _K, _V, _Y, _DY, _LSE, _DQ, _DK, _DV, _DELTAS = range(10)
@@ -63,20 +72,31 @@ def attention_backward(
     lse: object,
     dy: object,
     *,
+    bias: object | None = None,
+    mask: object | None = None,
     causal: bool = False,
     window: tuple[int | None, int | None] | None = None,
+    softcap: float = 0.0,
     scale: float | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
+    offset: int = 0,
+    q_starts: object | None = None,
+    k_starts: object | None = None,
+    longest: tuple[int, int] | None = None,
     dq: object | None = None,
     dk: object | None = None,
     dv: object | None = None,
+    dbias: object | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Return the gradients `dq`, `dk` and `dv` of `y = attention(q, k, v)` without a bias.
+    """Return the gradients `dq`, `dk` and `dv` of `y = attention(q, k, v)`.
 
-    `dy` is the gradient of `y`, and `lse` what attention wrote there; `causal`, `window` and
-    `scale` are what it was given. `lse` is f32, all others have one dtype, f16 or bf16; heads have
-    up to 128 elements, and strides are any. A query that sees no key has gradient 0 and adds
-    nothing. The order of all sums is fixed: equal inputs give equal bits. `dq`, `dk` and `dv` take
-    the results if given. See `reference.attention.attention_backward`.
+    `dy` is the gradient of `y`, and `lse` what attention wrote there; all options are what it was
+    given. `lse` is f32, all others have one dtype, f16 or bf16; heads have up to 256 elements, and
+    strides are any. `dbias`, like `bias`, receives the gradient of the bias, summed along the axes
+    that it lacks. A query that sees no key has gradient 0 and adds nothing. The order of all sums
+    is fixed: equal inputs give equal bits. `dq`, `dk` and `dv` take the results if given. See
+    `reference.attention.attention_backward`.
     """
     names = ("q", "k", "v", "y", "dy", "lse")
     given = [
@@ -86,35 +106,68 @@ def attention_backward(
     factor = None if scale is None else as_number(scale, name="scale")
     _check(*map(geometry_of, given))
     query, key, value = given[:3]
+    features = as_features(softcap, dropout, seed, offset)
+    sequences = as_sequences(q_starts, k_starts, longest, query, key)
+    added = None if bias is None else _checked_bias(bias, query, key)
+    shown = as_mask(mask)
+    if shown is not None:
+        check_over_scores(shown, scores_shape(query, key), name="mask")
+    if sequences is not None and (added is not None or shown is not None):
+        msg = "sequences in a row take neither bias nor mask"
+        raise ArgumentError(msg)
+    if dbias is not None and added is None:
+        msg = "dbias is given without the bias whose gradient it takes"
+        raise ArgumentError(msg)
     results = [
         output(out, like.shape, like, name=name)
         for out, like, name in ((dq, query, "dq"), (dk, key, "dk"), (dv, value, "dv"))
     ]
-    if is_empty(query.shape) or is_empty(key.shape):
-        for result in results:
+    of_bias = (
+        None if dbias is None or added is None else output(dbias, added.shape, added, name="dbias")
+    )
+    lengths = lengths_of(query, key, sequences)
+    check_lengths(lengths.queries, lengths.keys)
+    if is_empty(query.shape) or is_empty(key.shape) or not lengths.batches:
+        for result in (*results, *([] if of_bias is None else [of_bias])):
             copy_elements(new_array(result.shape, dtype_of(result), result, zeroed=True), result)
         return results[0], results[1], results[2]
-    operands = [_packed(array) for array in given[:_LSE]]
+    number = 1 / math.sqrt(query.shape[-1]) if factor is None else factor
+    seen = window_of(sides, causal=is_causal, queries=lengths.queries, keys=lengths.keys)
+    is_plain = features.is_plain and added is None and shown is None and sequences is None
+    if not is_plain or query.shape[-1] > _WIDEST:
+        add_up(
+            Operands(
+                query, key, value, given[_Y], given[_DY], given[_LSE], added, shown, sequences
+            ),
+            (results[0], results[1], results[2]),
+            of_bias,
+            window=seen, features=features, scale=number,
+        )  # fmt: skip
+        return results[0], results[1], results[2]
+    operands = [as_blocks(array) for array in given[:_LSE]]
     sums = given[_LSE]
     if not (is_row_major(sums) and geometry_of(sums).is_aligned):
-        sums = _copied(sums, new_array(sums.shape, float32, sums))
+        sums = copied(sums, new_array(sums.shape, float32, sums))
     # A result that lies where an operand does would be read after it is written.
     targets = [
         result
-        if _fits(geometry_of(result)) and not any(overlaps(result, x) for x in (*operands, sums))
-        else _padded(result)
+        if fits(geometry_of(result)) and not any(overlaps(result, x) for x in (*operands, sums))
+        else padded(result)
         for result in results
     ]
     deltas = new_array(query.shape[:-1], float32, query)
-    arrays = [*operands, sums, *targets, deltas]
-    number = 1 / math.sqrt(query.shape[-1]) if factor is None else factor
-    queries, keys = query.shape[-2], key.shape[-2]
-    seen = window_of(sides, causal=is_causal, queries=queries, keys=keys)
-    _launch(arrays, number, seen)
+    _launch([*operands, sums, *targets, deltas], number, seen)
     for result, target in zip(results, targets, strict=True):
         if target is not result:
             copy_elements(viewed(target, result.shape, strides_of(target)), result)
     return results[0], results[1], results[2]
+
+
+def _checked_bias(bias: object, q: Array, k: Array) -> Array:
+    array = as_array(bias, name="bias")
+    check_one_dtype({"q": geometry_of(q), "bias": geometry_of(array)})
+    check_over_scores(array, scores_shape(q, k), name="bias")
+    return array
 
 
 @planned
@@ -134,48 +187,9 @@ def _check(q: Geometry, k: Geometry, v: Geometry, y: Geometry, dy: Geometry, lse
         if array.shape != shape:
             msg = f"{name} has shape {array.shape}; of q of shape {q.shape} it has {shape}"
             raise ArgumentError(msg)
-    if q.shape[-2] + k.shape[-2] > INT31_MAX - 2 * MARGIN:
-        msg = (
-            f"{q.shape[-2]} queries and {k.shape[-2]} keys are too many: together they have 31 bits"
-        )
+    if q.shape[-1] > _MOST:
+        msg = f"heads have {q.shape[-1]} elements; attention_backward takes up to {_MOST}"
         raise ArgumentError(msg)
-    if q.shape[-1] > _WIDEST:
-        msg = f"heads have {q.shape[-1]} elements; attention_backward takes up to {_WIDEST}"
-        raise ArgumentError(msg)
-
-
-@planned
-def _fits(array: Geometry) -> bool:
-    """Return whether the kernels take an array of heads as it lies."""
-    if not array.is_aligned or array.shape[-1] % DIVISOR or array.strides[-1] != 1:
-        return False
-    outer = broadcast_strides(array.shape, array.strides, array.shape)[:-1]
-    return _batch_stride(array) is not None and all(
-        0 <= stride <= INT31_MAX and stride % DIVISOR == 0 for stride in outer
-    )
-
-
-def _batch_stride(array: Geometry) -> int | None:
-    """Return the stride of the leading axes taken as one; None if they cannot be."""
-    leading = array.shape[:-3]
-    space = collapsed(leading, (array.strides[: len(leading)],), rank=1, keep_last=False)
-    return None if space is None else space.strides[0][0]
-
-
-def _packed(array: Array) -> Array:
-    return array if _fits(geometry_of(array)) else _copied(array, _padded(array))
-
-
-def _padded(array: Array) -> Array:
-    """Return a new array like this one that the kernels take, with zeros where its rows end."""
-    *outer, columns = array.shape
-    padded = -(-columns // DIVISOR) * DIVISOR
-    return new_array((*outer, padded), dtype_of(array), array, zeroed=padded != columns)
-
-
-def _copied(source: Array, target: Array) -> Array:
-    copy_elements(source, viewed(target, source.shape, strides_of(target)))
-    return target
 
 
 def _launch(arrays: list[Array], scale: float, window: Window) -> None:
@@ -209,11 +223,11 @@ def _launches(arrays: tuple[Geometry, ...], window: Window) -> Iterator[PlannedL
             raise ArgumentError(msg)
         pointers = tuple(Pointer(operand, 0, (), ()) for operand in operands)
         walked = (operand for operand in operands if operand not in (_LSE, _DELTAS))
-        strides = (stride for operand in walked for stride in _walk(arrays[operand]))
+        strides = (stride for operand in walked for stride in walk_of(arrays[operand]))
         integers = (*sizes, *strides)
         return PlannedLaunch(kernel, (programs, 1, 1), pointers, integers, options, flags=flags)
 
-    rows = ROW_PRODUCTS
+    rows = row_products_configuration(dim)
     yield planned_launch(
         row_products,
         (_Y, _DY, _DELTAS),
@@ -260,10 +274,3 @@ def _launches(arrays: tuple[Geometry, ...], window: Window) -> Iterator[PlannedL
         attention_options(of_queries),
         window.sides,
     )
-
-
-def _walk(array: Geometry) -> Strides:
-    """Return the strides along batch, heads and rows."""
-    strides = broadcast_strides(array.shape, array.strides, array.shape)
-    batch = _batch_stride(array) or 0
-    return (batch, *strides[-3:-1]) if len(strides) > 2 else (0, 0, strides[0])

@@ -324,6 +324,35 @@ def attention_blocks_configuration(dim: int, *, has_bias: bool) -> DotConfigurat
     return next((tiles for padded, tiles in table.items() if dim <= padded), None)
 
 
+# With all that may happen to scores, which takes registers: where the GPU copies blocks by itself,
+# and elsewhere, the widest everywhere; f32 in its parts.
+ATTENTION_FEATURED_BLOCKS = (
+    DotConfiguration(128, 64, 64, 8, 2),
+    DotConfiguration(128, 64, 128, 8, 2),
+)
+ATTENTION_FEATURED = (
+    DotConfiguration(64, 32, 64, 4, 2),
+    DotConfiguration(64, 32, 128, 8, 2),
+    DotConfiguration(64, 32, 256, 8, 2),
+)
+ATTENTION_FEATURED_32 = (
+    DotConfiguration(64, 32, 64, 8, 2),
+    DotConfiguration(32, 16, 128, 8, 2),
+)
+
+
+def featured_attention_configuration(
+    dim: int, dtype: DType, *, by_blocks: bool
+) -> DotConfiguration:
+    """Return the configuration with features for heads of that extent, which a table must reach."""
+    table: tuple[DotConfiguration, ...] = ATTENTION_FEATURED
+    if dtype == float32:
+        table = ATTENTION_FEATURED_32
+    elif by_blocks:
+        table = (*ATTENTION_FEATURED_BLOCKS, table[-1])
+    return next(tiles for tiles in table if dim <= tiles.block_k)
+
+
 # Gradients of attention: queries and keys of a step. Of keys and values a program holds a block of
 # keys, of queries one of queries; first where the GPU copies blocks by itself, as two warpgroups.
 KEY_GRADIENTS_BLOCKS = (
@@ -346,7 +375,12 @@ QUERY_GRADIENTS = (
     DotConfiguration(64, 32, 64, 4, 2),
     DotConfiguration(64, 32, 128, 8, 2),
 )
-ROW_PRODUCTS = Configuration(16, 128, 4)
+ROW_PRODUCTS = (Configuration(16, 128, 4), Configuration(16, 256, 8))
+
+
+def row_products_configuration(dim: int) -> Configuration:
+    """Return that of the products of rows, for heads of up to 256 elements."""
+    return next(rows for rows in ROW_PRODUCTS if dim <= rows.block_n)
 
 
 def attention_backward_configurations(
@@ -357,6 +391,43 @@ def attention_backward_configurations(
     queries = QUERY_GRADIENTS_BLOCKS if by_blocks else QUERY_GRADIENTS
     place = next(place for place, tiles in enumerate(keys) if dim <= tiles.block_k)
     return keys[place], queries[place]
+
+
+KEY_GRADIENTS_FEATURED_BLOCKS = (
+    DotConfiguration(32, 128, 64, 8, 2),
+    DotConfiguration(32, 128, 128, 8, 2),
+)
+QUERY_GRADIENTS_FEATURED_BLOCKS = (
+    DotConfiguration(128, 32, 64, 8, 2),
+    DotConfiguration(128, 32, 128, 8, 2),
+)
+KEY_GRADIENTS_FEATURED = (
+    DotConfiguration(32, 64, 64, 8, 2),
+    DotConfiguration(32, 32, 128, 8, 2),
+    DotConfiguration(16, 16, 256, 8, 2),
+)
+QUERY_GRADIENTS_FEATURED = (
+    DotConfiguration(64, 32, 64, 4, 2),
+    DotConfiguration(64, 32, 128, 8, 2),
+    DotConfiguration(32, 16, 256, 8, 2),
+)
+BIAS_GRADIENTS = (
+    DotConfiguration(64, 32, 64, 8, 2),
+    DotConfiguration(64, 32, 128, 8, 2),
+    DotConfiguration(32, 32, 256, 8, 2),
+)
+
+
+def featured_gradients_configurations(
+    dim: int, *, by_blocks: bool
+) -> tuple[DotConfiguration, DotConfiguration, DotConfiguration]:
+    """Return those of the gradients of keys, of queries and of a bias, of up to 256 elements."""
+    keys, queries = KEY_GRADIENTS_FEATURED, QUERY_GRADIENTS_FEATURED
+    if by_blocks:
+        keys = (*KEY_GRADIENTS_FEATURED_BLOCKS, keys[-1])
+        queries = (*QUERY_GRADIENTS_FEATURED_BLOCKS, queries[-1])
+    place = next(place for place, tiles in enumerate(keys) if dim <= tiles.block_k)
+    return keys[place], queries[place], BIAS_GRADIENTS[place]
 
 
 # Convolutions: pixels, filters, channels of one step.

@@ -124,7 +124,7 @@ def dropout(x: object, p: float, *, seed: int, offset: int = 0, out: object | No
     if not 0 <= probability <= 1:
         msg = f"p is {probability}; a probability lies in [0, 1]"
         raise ArgumentValueError(msg)
-    key, first = _seed(seed), _offset(offset)
+    key, first = as_seed(seed), as_offset(offset)
     arrays, geometries = operands(x=x, out=out)
     plan = _plan_dropout(*geometries)
     result = result_of(arrays, 1, plan.result)
@@ -142,8 +142,8 @@ def dropout(x: object, p: float, *, seed: int, offset: int = 0, out: object | No
     threshold = min(round(probability * _HALF_WORD), _HALF_WORD - 1)
     scale = np.float64(0.0 if drops_all else 1 / (1 - probability))
     for start, launch in plan.launches:
-        counter = _parts(first + start // 4)
-        launch.run(arrays, (*_parts(key), *counter, threshold, int(drops_all), scale))
+        counter = number_parts(first + start // 4)
+        launch.run(arrays, (*number_parts(key), *counter, threshold, int(drops_all), scale))
     if target is not result:
         copy_elements(target, result)
     return result
@@ -205,7 +205,7 @@ def _filled(
     if kind != "integers" and not (isinstance(dtype, DType) and dtype in _FLOATS):
         msg = f"dtype is {dtype}; tl.float16, tl.bfloat16, tl.float32 or tl.float64 is needed"
         raise ArgumentError(msg)
-    key, first = _seed(seed), _offset(offset)
+    key, first = as_seed(seed), as_offset(offset)
     extents = extents_of(shape)
     if out is None and type(device) is not int:
         out = empty(extents, dtype, device=device)
@@ -232,10 +232,12 @@ def _fill(
     first: int,
     bounds: tuple[int, int],
 ) -> None:
-    known = (*_parts(bounds[0]), *_parts(bounds[1]))
+    known = (*number_parts(bounds[0]), *number_parts(bounds[1]))
     per_counter = _per_counter(kind, dtype)
     for start, launch in plan.launches:
-        launch.run(arrays, (*_parts(key), *_parts(first + start // per_counter), *known))
+        launch.run(
+            arrays, (*number_parts(key), *number_parts(first + start // per_counter), *known)
+        )
 
 
 def _per_counter(kind: str, dtype: DType) -> int:
@@ -270,7 +272,8 @@ def _plan_filled(
     return _Plan(result, True, tuple(launches))
 
 
-def _seed(seed: int) -> int:
+def as_seed(seed: object) -> int:
+    """Return a seed of 64 bits; raises ArgumentValueError for a larger one."""
     number = as_integer(seed, name="seed")
     if not -(2**63) <= number < 2**64:
         msg = f"seed is {number}; it has 64 bits, from -2**63 to 2**64 - 1"
@@ -278,7 +281,8 @@ def _seed(seed: int) -> int:
     return number
 
 
-def _offset(offset: int) -> int:
+def as_offset(offset: object) -> int:
+    """Return a counter to begin at; raises ArgumentValueError for what has no 64 bits."""
     number = as_integer(offset, name="offset")
     if not 0 <= number < 2**64:
         msg = f"offset is {number}; it counts from 0 to 2**64 - 1"
@@ -286,6 +290,6 @@ def _offset(offset: int) -> int:
     return number
 
 
-def _parts(number: int) -> tuple[int, int, int]:
+def number_parts(number: int) -> tuple[int, int, int]:
     """Return the bits of a number of 64 bits as kernels take them: 31, 31 and 2."""
     return number % 2**31, (number >> 31) % 2**31, (number >> 62) % 4

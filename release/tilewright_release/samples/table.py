@@ -5,7 +5,16 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from tilewright_release.samples import axes, gradients, index, losses, matmul, others, rows
+from tilewright_release.samples import (
+    attention_features,
+    axes,
+    gradients,
+    index,
+    losses,
+    matmul,
+    others,
+    rows,
+)
 from tilewright_release.samples.sample import Sample
 
 
@@ -15,6 +24,7 @@ def all_samples(root: Path) -> tuple[Sample, ...]:
     return (
         *matmul.samples(),
         *others.samples(root),
+        *attention_features.samples(),
         *rows.samples(),
         *axes.samples(),
         *index.samples(),

@@ -48,12 +48,12 @@ def test_attention_sees_a_window(
 ) -> None:
     q, k, v, _ = operands(*lengths, "f32")
     out, lse = poisoned(q.shape, q.dtype), poisoned(q.shape[:-1], DTYPES["f32"])
-    given = [q, k, v, out, lse]
+    given: list[Any] = [q, k, v, out, lse]
     if side == "gpu":
         given = [to_device(x) for x in given]
     attention(*given[:3], window=window, causal=causal, out=given[3], lse=given[4])
     if side == "gpu":
-        out, lse = (x.numpy() for x in given[3:])  # type: ignore[attr-defined]
+        out, lse = (x.numpy() for x in given[3:])
     exact, sums = definition.attention(*wide([q, k, v]), window=window, causal=causal)
     close(out, exact, "f32")
     np.testing.assert_allclose(lse, sums, rtol=1e-5, atol=1e-5)
@@ -67,18 +67,15 @@ def test_gradients_see_the_same_window(
     lengths: tuple[int, int], window: Any, causal: bool, side: str
 ) -> None:
     q, k, v, dy = operands(*lengths, "f16")
-    options = {"window": window, "causal": causal}
-    y, sums = definition.attention(*wide([q, k, v]), **options)  # type: ignore[arg-type]
-    arrays = [q, k, v, y.astype(q.dtype), sums.astype(np.float32), dy]
-    outs = [poisoned(x.shape, x.dtype) for x in (q, k, v)]
+    options: dict[str, Any] = {"window": window, "causal": causal}
+    y, sums = definition.attention(*wide([q, k, v]), **options)
+    given: list[Any] = [q, k, v, y.astype(q.dtype), sums.astype(np.float32), dy]
+    results: list[Any] = [poisoned(x.shape, x.dtype) for x in (q, k, v)]
     if side == "gpu":
-        results = [to_device(out) for out in outs]
-        arrays = [to_device(x) for x in arrays]
-    else:
-        results = outs
-    names = dict(zip(("dq", "dk", "dv"), results, strict=True))
-    attention_backward(*arrays, **options, **names)  # type: ignore[arg-type]
-    exact = definition.attention_backward(*wide([q, k, v, dy]), **options)
+        given, results = ([to_device(x) for x in arrays] for arrays in (given, results))
+    options |= dict(zip(("dq", "dk", "dv"), results, strict=True))
+    attention_backward(*given, **options)
+    exact = definition.attention_backward(*wide([q, k, v, dy]), window=window, causal=causal)
     for result, gradient in zip(results, exact, strict=True):
         close(result.numpy() if side == "gpu" else result, gradient, "f16")
 

@@ -21,6 +21,10 @@ from tilewright.tensor.configurations import (
     ATTENTION_32,
     ATTENTION_BLOCKS,
     ATTENTION_BLOCKS_BIASED,
+    ATTENTION_FEATURED,
+    ATTENTION_FEATURED_32,
+    ATTENTION_FEATURED_BLOCKS,
+    BIAS_GRADIENTS,
     CONVOLUTION_16,
     CONVOLUTION_32,
     CONVOLUTION_GENERAL,
@@ -34,6 +38,8 @@ from tilewright.tensor.configurations import (
     GELU_WIDE_16,
     KEY_GRADIENTS,
     KEY_GRADIENTS_BLOCKS,
+    KEY_GRADIENTS_FEATURED,
+    KEY_GRADIENTS_FEATURED_BLOCKS,
     LONG_ROWS,
     LONG_ROWS_UNALIGNED,
     LOSSES,
@@ -45,6 +51,8 @@ from tilewright.tensor.configurations import (
     PARTIALS,
     QUERY_GRADIENTS,
     QUERY_GRADIENTS_BLOCKS,
+    QUERY_GRADIENTS_FEATURED,
+    QUERY_GRADIENTS_FEATURED_BLOCKS,
     ROW_PRODUCTS,
     ROWS,
     ROWS_LOOPED,
@@ -61,6 +69,8 @@ from tilewright.tensor.configurations import (
     attention_configuration,
     convolution_configuration,
     elementwise_configuration,
+    featured_attention_configuration,
+    featured_gradients_configurations,
     matmul_configuration,
     rows_configuration,
 )
@@ -246,8 +256,8 @@ def test_gradients_of_attention_are_declared_as_they_are_chosen() -> None:
         if entry.kernel in (key_gradients, query_gradients):
             declared_tiles[dtype, entry.kernel.name].add(tiles_of(entry))
         else:
-            shape = (ROW_PRODUCTS.block_m, ROW_PRODUCTS.block_n, ROW_PRODUCTS.num_warps)
-            assert (values["BLOCK_M"], values["BLOCK_D"], entry.signature.num_warps) == shape
+            tiles = (values["BLOCK_M"], values["BLOCK_D"], entry.signature.num_warps)
+            assert tiles in [(x.block_m, x.block_n, x.num_warps) for x in ROW_PRODUCTS]
     assert declared_tiles == {
         (dtype, name): set(table)
         for dtype in (float16, bfloat16)
@@ -260,6 +270,37 @@ def test_gradients_of_attention_are_declared_as_they_are_chosen() -> None:
         for dim, padded in ((1, 32), (33, 64), (128, 128)):
             pair = attention_backward_configurations(dim, by_blocks=by_blocks)
             assert [tiles.block_k for tiles in pair] == [padded, padded]
+
+
+def test_attention_with_features_is_declared_as_it_is_chosen() -> None:
+    declared_tiles: dict[Any, set[DotConfiguration]] = defaultdict(set)
+    for entry in (*products("attention_features"), *products("attention_features_backward")):
+        (dtype,) = dtypes_of(entry, "q")
+        assert entry.signature.specialization == "fast"
+        precision = entry.signature.constexprs.get("PRECISION", "")
+        declared_tiles[dtype, entry.kernel.name, precision].add(tiles_of(entry))
+    tables = {
+        ("featured_attention", "ieee"): (*ATTENTION_FEATURED, *ATTENTION_FEATURED_BLOCKS),
+        ("featured_key_gradients", ""): (*KEY_GRADIENTS_FEATURED, *KEY_GRADIENTS_FEATURED_BLOCKS),
+        ("featured_query_gradients", ""): (
+            *QUERY_GRADIENTS_FEATURED,
+            *QUERY_GRADIENTS_FEATURED_BLOCKS,
+        ),
+        ("bias_gradients", ""): BIAS_GRADIENTS,
+    }
+    expected: dict[Any, set[DotConfiguration]] = {
+        (dtype, *key): set(table) for dtype in (float16, bfloat16) for key, table in tables.items()
+    }
+    for precision in ("tf32x3", "tf32"):
+        expected[float32, "featured_attention", precision] = set(ATTENTION_FEATURED_32)
+    assert declared_tiles == expected
+    for by_blocks in (True, False):
+        for dim, padded in ((1, 64), (65, 128), (129, 256)):
+            chosen = featured_gradients_configurations(dim, by_blocks=by_blocks)
+            assert [tiles.block_k for tiles in chosen] == [padded] * 3
+            forward = featured_attention_configuration(dim, float16, by_blocks=by_blocks)
+            assert forward.block_k == padded
+    assert featured_attention_configuration(64, float32, by_blocks=True) == ATTENTION_FEATURED_32[0]
 
 
 def test_convolutions_are_declared_as_they_are_chosen() -> None:

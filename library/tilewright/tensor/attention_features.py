@@ -1,0 +1,213 @@
+"""Attention with a cap, a mask, dropout, or of sequences in a row: copy, choose, launch.
+
+The kernel has one form, by blocks of tensor descriptors; what it does not take is copied first, and
+a result that it does not write is copied back.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.abi.dtypes import float32, int1, int32
+from tilewright.abi.signature import INT31_MAX
+from tilewright.errors import ArgumentError
+from tilewright.kernels.attention_features import featured_attention
+from tilewright.language.kernel import Kernel
+from tilewright.lazy_dataclass import dataclass
+from tilewright.tensor.arrays import Array, fits_fast, new_array, stand_in, strides_of
+from tilewright.tensor.attention_launches import attention_options
+from tilewright.tensor.attention_options import Features, Sequences, over_scores
+from tilewright.tensor.attention_window import MARGIN, Window
+from tilewright.tensor.axes import overlaps, viewed
+from tilewright.tensor.configurations import DotConfiguration, featured_attention_configuration
+from tilewright.tensor.geometry import Arrays, Geometry, geometry_of
+from tilewright.tensor.head_arrays import as_blocks, fits, padded, walk_of
+from tilewright.tensor.head_order import side_by_side
+from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
+from tilewright.tensor.movement import copy_elements, is_row_major
+from tilewright.tensor.products import copies_blocks, processors
+from tilewright.tensor.strides import Shape, Strides
+
+MOST_PROGRAMS = 2**31 - 1
+
+_Q, _K, _V, _BIAS, _MASK, _OUT, _LSE, _Q_STARTS, _K_STARTS = range(9)
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How many queries and keys a sequence has at most, and how many sequences there are.
+
+    With `is_packed` they lie in a row, as one batch of arrays.
+    """
+
+    queries: int
+    keys: int
+    batches: int
+    is_packed: bool
+
+
+def lengths_of(q: Array, k: Array, sequences: Sequences | None) -> Lengths:
+    """Return the lengths of a batch, or of sequences in a row."""
+    if sequences is not None:
+        return Lengths(sequences.longest_q, sequences.longest_k, sequences.count, is_packed=True)
+    return Lengths(q.shape[-2], k.shape[-2], prod(q.shape[:-3]), is_packed=False)
+
+
+def scores_shape(q: Array, k: Array) -> Shape:
+    """Return `[..., H, Q, K]`, with an axis of one head if there is none."""
+    heads = q.shape[-3] if len(q.shape) > 2 else 1
+    return (*q.shape[:-3], heads, q.shape[-2], k.shape[-2])
+
+
+def attend(
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array,
+    *,
+    lse: Array | None,
+    bias: Array | None,
+    mask: Array | None,
+    sequences: Sequences | None,
+    window: Window,
+    features: Features,
+    scale: float,
+    precision: str,
+) -> None:
+    """Write checked attention to `out`, which has elements, and its sums to `lse` if given."""
+    blocks = [as_blocks(array) for array in (q, k, v)]
+    scores = scores_shape(q, k)
+    added = (blocks[0], _NOTHING) if bias is None else over_scores(bias, scores, name="bias")
+    shown = (
+        (stand_in(blocks[0], int1), _NOTHING)
+        if mask is None
+        else over_scores(mask, scores, name="mask")
+    )
+    read = [*blocks, added[0], shown[0]]
+    target = out if fits(geometry_of(out)) and not _meets(out, read) else padded(out)
+    sums = stand_in(target, float32)
+    if lse is not None:
+        is_fit = is_row_major(lse) and geometry_of(lse).is_aligned
+        is_own = not _meets(lse, [*read, target])
+        sums = lse if is_fit and is_own else new_array(lse.shape, float32, lse)
+    starts = (
+        [stand_in(target, int32)] * 2
+        if sequences is None
+        else [sequences.q_starts, sequences.k_starts]
+    )
+    launch = _plan(
+        tuple(map(geometry_of, (*blocks, target))),
+        (added[1], shown[1]),
+        lengths_of(q, k, sequences),
+        window,
+        precision,
+        (bias is not None, mask is not None, bool(features.dropout), lse is not None),
+    )
+    arrays: Arrays = [*read, target, sums, *starts]
+    launch.run(arrays, features.scalars(scale))
+    if target is not out:
+        copy_elements(viewed(target, out.shape, strides_of(target)), out)
+    if lse is not None and sums is not lse:
+        copy_elements(sums, lse)
+
+
+_NOTHING: Strides = (0, 0, 0)
+
+
+def _meets(array: Array, others: list[Array]) -> bool:
+    return any(overlaps(array, other) for other in others)
+
+
+@planned
+def _plan(
+    arrays: tuple[Geometry, ...],
+    over: tuple[Strides, Strides],
+    lengths: Lengths,
+    window: Window,
+    precision: str,
+    has: tuple[bool, bool, bool, bool],
+) -> PlannedLaunch:
+    """Plan the launch over `q`, `k`, `v` and the result, as the kernel takes them."""
+    q, k, _, _ = arrays
+    has_bias, has_mask, has_dropout, has_lse = has
+    by_blocks = copies_blocks(q.device)
+    tiles = featured_attention_configuration(q.shape[-1], q.dtype, by_blocks=by_blocks)
+    heads = q.shape[-3] if len(q.shape) > 2 else 1
+    side = band(lengths, window, heads=heads, tiles=tiles, queries=q, keys=k, by_blocks=by_blocks)
+    rows = q.shape[-2]
+    strides = (*(stride for array in arrays for stride in walk_of(array)), heads * rows, rows)
+    return featured_launch(
+        featured_attention,
+        tuple(range(9)),
+        (*sizes_of(q, k, lengths), side, *strides, *over[0], *over[1]),
+        -(-lengths.queries // tiles.block_m) * heads * lengths.batches,
+        {"PRECISION": precision, **attention_options(tiles)},
+        (*window.sides, *map(int, (lengths.is_packed, has_bias, has_mask, has_dropout, has_lse))),
+    )
+
+
+def sizes_of(q: Geometry, k: Geometry, lengths: Lengths) -> tuple[int, ...]:
+    """Return the sizes that all kernels with features begin with."""
+    heads = q.shape[-3] if len(q.shape) > 2 else 1
+    shared = k.shape[-3] if len(k.shape) > 2 else 1
+    stored = 1 if lengths.is_packed else lengths.batches
+    rows = (q.shape[-2], k.shape[-2], lengths.queries, lengths.keys)
+    return (*rows, q.shape[-1], heads // shared, stored, lengths.batches, heads, shared)
+
+
+def band(
+    lengths: Lengths,
+    window: Window,
+    *,
+    heads: int,
+    tiles: DotConfiguration,
+    queries: Geometry,
+    keys: Geometry,
+    by_blocks: bool,
+) -> int:
+    """Return how many heads to compute side by side, where programs are dealt out in turns."""
+    if not by_blocks:
+        return 1
+    dim = queries.shape[-1]
+    return side_by_side(
+        (lengths.queries, lengths.keys, dim),
+        heads=heads * lengths.batches,
+        head_bytes=2 * lengths.keys * dim * keys.dtype.size_bytes,
+        tile=(tiles.block_m, tiles.block_n),
+        processors=processors(queries.device),
+        causal=window.is_causal,
+    )
+
+
+def featured_launch(
+    kernel: Kernel,
+    operands: tuple[int, ...],
+    integers: tuple[int, ...],
+    programs: int,
+    options: dict[str, int | str],
+    flags: tuple[int, ...],
+) -> PlannedLaunch:
+    """Plan a launch of the fast form, which kernels with features have alone.
+
+    Raises ArgumentError where sizes or strides need more than 31 bits, or programs do.
+    """
+    if programs > MOST_PROGRAMS:
+        msg = f"attention needs {programs} programs; a grid has {MOST_PROGRAMS}"
+        raise ArgumentError(msg)
+    if not fits_fast(kernel, len(operands), integers):
+        msg = (
+            "a mask, a cap, dropout and sequences in a row are for arrays whose sizes and strides "
+            f"have 31 bits, up to {INT31_MAX}; split the heads or the batch"
+        )
+        raise ArgumentError(msg)
+    pointers = tuple(Pointer(operand, 0, (), ()) for operand in operands)
+    return PlannedLaunch(kernel, (programs, 1, 1), pointers, integers, options, flags=flags)
+
+
+def check_lengths(queries: int, keys: int) -> None:
+    """Raise ArgumentError for more queries and keys than places of 32 bits allow."""
+    if queries + keys > INT31_MAX - 2 * MARGIN:
+        msg = (
+            f"{queries} queries and {keys} keys are too many: both together are counted in 31 bits"
+        )
+        raise ArgumentError(msg)

@@ -1,0 +1,238 @@
+"""The gradients of attention with a cap, a mask, dropout, a bias, or of sequences in a row.
+
+They are also those of heads of more than 128 elements, for which there is no other form. What the
+kernels do not take is copied first, and results that they do not write are copied back.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.abi.dtypes import float32, int1, int32
+from tilewright.kernels.attention_backward import row_products
+from tilewright.kernels.attention_features_backward import (
+    bias_gradients,
+    featured_key_gradients,
+    featured_query_gradients,
+)
+from tilewright.lazy_dataclass import dataclass
+from tilewright.runtime.geometry import row_major
+from tilewright.tensor.arrays import Array, dtype_of, new_array, stand_in, strides_of
+from tilewright.tensor.attention_features import (
+    Lengths,
+    band,
+    featured_launch,
+    lengths_of,
+    scores_shape,
+    sizes_of,
+)
+from tilewright.tensor.attention_launches import attention_options
+from tilewright.tensor.attention_options import Features, Sequences, over_scores
+from tilewright.tensor.attention_window import Window
+from tilewright.tensor.axes import overlaps, viewed
+from tilewright.tensor.configurations import (
+    featured_gradients_configurations,
+    row_products_configuration,
+)
+from tilewright.tensor.geometry import Arrays, Geometry, geometry_of
+from tilewright.tensor.head_arrays import as_blocks, copied, fits, padded, walk_of
+from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
+from tilewright.tensor.movement import copy_elements, is_row_major
+from tilewright.tensor.products import copies_blocks
+from tilewright.tensor.strides import Shape, Strides
+
+# The operands by number.
+_Q, _K, _V, _Y, _DY, _BIAS, _MASK, _LSE, _DELTAS, _DQ, _DK, _DV, _DBIAS = range(13)
+_Q_STARTS, _K_STARTS = 13, 14
+_NOTHING: Strides = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """What the gradients of an attention are computed of, checked and with elements."""
+
+    q: Array
+    k: Array
+    v: Array
+    y: Array
+    dy: Array
+    lse: Array
+    bias: Array | None
+    mask: Array | None
+    sequences: Sequences | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """How a bias, its gradient and a mask lie over the scores; None is absent."""
+
+    bias: Strides | None
+    mask: Strides | None
+    dbias: Strides | None
+    own: tuple[bool, bool, bool, bool]
+
+    def walks(self) -> tuple[int, ...]:
+        return (*(self.bias or _NOTHING), *(self.mask or _NOTHING))
+
+
+def add_up(
+    given: Operands,
+    results: tuple[Array, Array, Array],
+    dbias: Array | None,
+    *,
+    window: Window,
+    features: Features,
+    scale: float,
+) -> None:
+    """Write the gradients of `q`, `k` and `v`, and that of the bias to `dbias` if given."""
+    q, k, v, y, dy = (as_blocks(x) for x in (given.q, given.k, given.v, given.y, given.dy))
+    sums = given.lse
+    if not (is_row_major(sums) and geometry_of(sums).is_aligned):
+        sums = copied(sums, new_array(sums.shape, float32, sums))
+    scores = scores_shape(given.q, given.k)
+    bias, mask, bias_walk, mask_walk = q, stand_in(q, int1), None, None
+    if given.bias is not None:
+        bias, bias_walk = over_scores(given.bias, scores, name="bias")
+    if given.mask is not None:
+        mask, mask_walk = over_scores(given.mask, scores, name="mask")
+    read = [q, k, v, y, dy, bias, mask, sums]
+    # A result that lies where an operand does would be read after it is written.
+    targets = [
+        result
+        if fits(geometry_of(result)) and not any(overlaps(result, x) for x in read)
+        else padded(result)
+        for result in results
+    ]
+    own_shape, own_axes = _own_axes(given.bias, scores)
+    of_bias = None if dbias is None else new_array(own_shape, dtype_of(q), q)
+    starts = [stand_in(q, int32)] * 2
+    if given.sequences is not None:
+        starts = [given.sequences.q_starts, given.sequences.k_starts]
+    deltas = new_array(sums.shape, float32, sums)
+    arrays: Arrays = [*read, deltas, *targets, q if of_bias is None else of_bias, *starts]
+    over = _Over(
+        bias_walk,
+        mask_walk,
+        None if of_bias is None else _own_walk(own_shape, own_axes),
+        own_axes,
+    )
+    launches = _plan(
+        tuple(map(geometry_of, (q, k, v, y, dy, *targets))),
+        over,
+        lengths_of(given.q, given.k, given.sequences),
+        window,
+        has_dropout=bool(features.dropout),
+    )
+    for launch in launches:
+        launch.run(arrays, features.scalars(scale))
+    for result, target in zip(results, targets, strict=True):
+        if target is not result:
+            copy_elements(viewed(target, result.shape, strides_of(target)), result)
+    if dbias is not None and of_bias is not None:
+        copy_elements(viewed(of_bias, dbias.shape, row_major(dbias.shape)), dbias)
+
+
+def _own_axes(bias: Array | None, scores: Shape) -> tuple[Shape, tuple[bool, bool, bool, bool]]:
+    """Return `[batches, H, Q, K]` of a bias of its own, and which of these axes it lacks."""
+    if bias is None:
+        return (1, 1, 1, 1), (True,) * 4
+    shape = (1,) * (len(scores) - len(bias.shape)) + bias.shape
+    batches = prod(shape[:-3])
+    lacks = (batches == 1, *(extent == 1 for extent in shape[-3:]))
+    return (batches, *shape[-3:]), (lacks[0], lacks[1], lacks[2], lacks[3])
+
+
+def _own_walk(shape: Shape, lacks: tuple[bool, bool, bool, bool]) -> Strides:
+    _, heads, rows, columns = shape
+    walk = (heads * rows * columns, rows * columns, columns)
+    return tuple(0 if lack else stride for stride, lack in zip(walk, lacks, strict=False))
+
+
+@planned
+def _plan(
+    arrays: tuple[Geometry, ...],
+    over: _Over,
+    lengths: Lengths,
+    window: Window,
+    *,
+    has_dropout: bool,
+) -> tuple[PlannedLaunch, ...]:
+    """Plan the launches: products of rows, gradients of keys, of queries, and of the bias."""
+    q, k, v, y, dy, dq, dk, dv = arrays
+    *_, rows, dim = q.shape
+    heads = q.shape[-3] if len(q.shape) > 2 else 1
+    stored = 1 if lengths.is_packed else lengths.batches
+    by_blocks = copies_blocks(q.device)
+    of_keys, of_queries, of_bias = featured_gradients_configurations(dim, by_blocks=by_blocks)
+    sizes = sizes_of(q, k, lengths)
+    read = tuple(stride for array in (q, k, v, dy) for stride in walk_of(array))
+    has = (over.bias is not None, over.mask is not None, has_dropout)
+    flags = (*window.sides, *map(int, (lengths.is_packed, *has)))
+    products = row_products_configuration(dim)
+    result = [
+        PlannedLaunch(
+            row_products,
+            (-(-rows // products.block_m) * heads * stored, 1, 1),
+            tuple(Pointer(operand, 0, (), ()) for operand in (_Y, _DY, _DELTAS)),
+            (rows, dim, heads, stored, *walk_of(y), *walk_of(dy)),
+            {
+                "BLOCK_M": products.block_m,
+                "BLOCK_D": products.block_n,
+                "num_warps": products.num_warps,
+            },
+        ),
+        featured_launch(
+            featured_key_gradients,
+            (_Q, _K, _V, _DY, _BIAS, _MASK, _DK, _DV, _LSE, _DELTAS, _Q_STARTS, _K_STARTS),
+            (*sizes, 1, *read, *walk_of(dk), *walk_of(dv), *over.walks()),
+            -(-lengths.keys // of_keys.block_n) * sizes[-1] * lengths.batches,
+            attention_options(of_keys),
+            flags,
+        ),
+        featured_launch(
+            featured_query_gradients,
+            (_Q, _K, _V, _DY, _BIAS, _MASK, _DQ, _LSE, _DELTAS, _Q_STARTS, _K_STARTS),
+            (
+                *sizes,
+                band(
+                    lengths,
+                    window,
+                    heads=heads,
+                    tiles=of_queries,
+                    queries=q,
+                    keys=k,
+                    by_blocks=by_blocks,
+                ),
+                *read,
+                *walk_of(dq),
+                *over.walks(),
+            ),
+            -(-lengths.queries // of_queries.block_m) * heads * lengths.batches,
+            attention_options(of_queries),
+            flags,
+        ),
+    ]
+    if over.dbias is not None:
+        lacks = over.own
+        blocks = (
+            1 if lacks[0] else lengths.batches,
+            1 if lacks[1] else heads,
+            1 if lacks[2] else -(-lengths.queries // of_bias.block_m),
+            1 if lacks[3] else -(-lengths.keys // of_bias.block_n),
+        )
+        launch = featured_launch(
+            bias_gradients,
+            (_Q, _K, _V, _DY, _BIAS, _MASK, _DBIAS, _LSE, _DELTAS),
+            (
+                *(lengths.queries, lengths.keys, dim, sizes[5], lengths.batches, heads, sizes[-1]),
+                *read,
+                *over.dbias,
+                *over.walks(),
+                *map(int, lacks),
+            ),
+            prod(blocks),
+            attention_options(of_bias),
+            (*window.sides, int(has[1]), int(has_dropout)),
+        )
+        result.append(launch)
+    return tuple(result)

@@ -1,0 +1,176 @@
+"""What else may happen to the scores and weights of an attention, as callers say it."""
+
+from __future__ import annotations
+
+from tilewright.abi.dtypes import int1, int32
+from tilewright.errors import ArgumentError, ArgumentValueError
+from tilewright.lazy_dataclass import dataclass
+from tilewright.tensor.arrays import Array, as_array, as_integer, as_number, dtype_of, new_array
+from tilewright.tensor.axes import viewed
+from tilewright.tensor.geometry import check_one_side, geometry_of
+from tilewright.tensor.movement import contiguous, copy_elements, is_row_major
+from tilewright.tensor.random import as_offset, as_seed, number_parts
+from tilewright.tensor.strides import (
+    Shape,
+    Strides,
+    broadcast_shape,
+    broadcast_strides,
+    collapsed,
+)
+
+_HALF_WORD = 2**31
+# As u32 it is above every half of a word.
+_ALL = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """A cap of scores, none if 0, and dropout of weights with a probability, from a counter on."""
+
+    softcap: float
+    dropout: float
+    seed: int
+    offset: int
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether nothing happens."""
+        return not self.softcap and not self.dropout
+
+    def scalars(self, scale: float) -> tuple[float | int, ...]:
+        """Return what kernels take: of integers of 64 bits the parts."""
+        p = self.dropout
+        threshold = _ALL if p == 1 else min(round(p * _HALF_WORD), _HALF_WORD - 1)
+        kept_scale = 0.0 if p == 1 else 1 / (1 - p)
+        seed, offset = number_parts(self.seed), number_parts(self.offset)
+        return (scale, self.softcap, *seed, *offset, threshold, kept_scale)
+
+
+def as_features(softcap: object, dropout: object, seed: object, offset: object) -> Features:
+    """Return the features asked for; raises ArgumentValueError for what is out of range."""
+    cap, p = as_number(softcap, name="softcap"), as_number(dropout, name="dropout")
+    if not 0 <= cap < float("inf"):
+        msg = f"softcap is {cap}; a positive number is needed, or 0 for no cap"
+        raise ArgumentValueError(msg)
+    if not 0 <= p <= 1:
+        msg = f"dropout is {p}; a probability lies in [0, 1]"
+        raise ArgumentValueError(msg)
+    return Features(cap, p, as_seed(seed), as_offset(offset))
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Sequences that lie in a row: where each begins, and the last ends, in i32; the longest."""
+
+    q_starts: Array
+    k_starts: Array
+    longest_q: int
+    longest_k: int
+
+    @property
+    def count(self) -> int:
+        """How many sequences there are."""
+        return self.q_starts.shape[0] - 1
+
+
+def as_sequences(
+    q_starts: object, k_starts: object, longest: object, q: Array, k: Array
+) -> Sequences | None:
+    """Return the sequences of `q` and `k`; None if no starts are given.
+
+    Raises ArgumentError where only one of the starts is given, or they are not as many, or not i32.
+    """
+    if q_starts is None and k_starts is None:
+        if longest is not None:
+            msg = f"longest is {longest!r} without q_starts and k_starts, which say what it is of"
+            raise ArgumentError(msg)
+        return None
+    if q_starts is None or k_starts is None:
+        msg = "q_starts and k_starts belong together: give both, or neither"
+        raise ArgumentError(msg)
+    starts = as_array(q_starts, name="q_starts"), as_array(k_starts, name="k_starts")
+    for name, array in zip(("q_starts", "k_starts"), starts, strict=True):
+        if len(array.shape) != 1 or not array.shape[0] or dtype_of(array) != int32:
+            msg = (
+                f"{name} has shape {array.shape} and dtype {dtype_of(array)}; wanted is i32 [N + 1]"
+            )
+            raise ArgumentError(msg)
+    if starts[0].shape != starts[1].shape:
+        msg = f"q_starts has shape {starts[0].shape}, k_starts {starts[1].shape}; they are as many"
+        raise ArgumentError(msg)
+    given = {"q": q, "q_starts": starts[0], "k_starts": starts[1]}
+    check_one_side({name: geometry_of(array) for name, array in given.items()})
+    if len(q.shape) > 3:
+        msg = f"q has shape {q.shape}; sequences in a row are [H, rows, D], without other axes"
+        raise ArgumentError(msg)
+    bounds = (q.shape[-2], k.shape[-2])
+    if longest is not None:
+        if not isinstance(longest, tuple | list) or len(longest) != 2:
+            msg = f"longest is {longest!r}; a pair is needed, the most queries and the most keys"
+            raise ArgumentError(msg)
+        most = [as_integer(each, name="longest") for each in longest]
+        bounds = (min(most[0], bounds[0]), min(most[1], bounds[1]))
+    return Sequences(_aligned(starts[0]), _aligned(starts[1]), *bounds)
+
+
+def as_mask(mask: object | None) -> Array | None:
+    """Return what is true where a key is seen; raises ArgumentError unless it is of bools."""
+    if mask is None:
+        return None
+    array = as_array(mask, name="mask")
+    if dtype_of(array) != int1:
+        msg = f"mask has dtype {dtype_of(array)}; bools are needed, true where a key is seen"
+        raise ArgumentError(msg)
+    return array
+
+
+def over_scores(array: Array, scores: Shape, *, name: str) -> tuple[Array, Strides]:
+    """Return an array that broadcasts to the scores, and its strides along batch, heads and rows.
+
+    Scores are `[..., H, Q, K]`.
+    Its keys lie one behind the other, and leading axes are as one: where they are not, it is
+    copied. Raises ArgumentError where it does not broadcast.
+    """
+    check_over_scores(array, scores, name=name)
+    strides = _walk(array, scores)
+    if strides is None:
+        copy = _spread(array, (*array.shape[:-1], scores[-1]))
+        strides = _walk(copy, scores)
+        if strides is None:
+            copy = _spread(array, scores)
+            strides = _walk(copy, scores)
+        array = copy
+    assert strides is not None  # a row-major array of all scores fits
+    return array, strides
+
+
+def check_over_scores(array: Array, scores: Shape, *, name: str) -> None:
+    """Raise ArgumentError for what does not broadcast to the scores."""
+    if broadcast_shape(array.shape, scores) != scores:
+        msg = f"{name} has shape {array.shape}, which does not broadcast to {scores}"
+        raise ArgumentError(msg)
+
+
+def _walk(array: Array, scores: Shape) -> Strides | None:
+    geometry = geometry_of(array)
+    walk = broadcast_strides(geometry.shape, geometry.strides, scores)
+    if not geometry.is_aligned or (walk[-1] != 1 and scores[-1] > 1):
+        return None
+    space = collapsed(scores[:-3], (walk[:-3],), rank=1, keep_last=False)
+    if space is None:
+        return None
+    return (space.strides[0][0], *walk[-3:-1])
+
+
+def _spread(array: Array, shape: Shape) -> Array:
+    """Return a row-major copy of an array, broadcast to a shape."""
+    geometry = geometry_of(array)
+    result = new_array(shape, dtype_of(array), array)
+    strides = broadcast_strides(geometry.shape, geometry.strides, shape)
+    copy_elements(viewed(array, shape, strides), result)
+    return result
+
+
+def _aligned(array: Array) -> Array:
+    is_fit = is_row_major(array) and geometry_of(array).is_aligned
+    return array if is_fit else contiguous(_spread(array, array.shape))
