@@ -114,8 +114,10 @@ def attention(
     v_origin = v + batch * v_batch + shared_head * v_head
     bias_origin = bias + batch * bias_batch + head * bias_head + first * bias_row
 
-    own = first + keys - queries
-    begin, _, _, end = reach_of_rows(own, keys, left, right, BLOCK_M, BLOCK_N)
+    # Places among the keys have 31 bits: a register holds them where 64 bits would take two.
+    own, length = (first + keys - queries).to(tl.int32), keys.to(tl.int32)
+    before, behind = left.to(tl.int32), right.to(tl.int32)
+    begin, _, _, end = reach_of_rows(own, length, before, behind, BLOCK_M, BLOCK_N)
     if scale < 0:  # exact, and so the largest product is the largest score
         query = -query
     factor = tl.abs(scale)
@@ -126,7 +128,7 @@ def attention(
     row_sum = tl.zeros((BLOCK_M,), tl.float32)
     total = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     for start in range(begin, end, BLOCK_N):
-        inside_n = lanes_n < tl.minimum(keys - start, BLOCK_N).to(tl.int32)
+        inside_n = lanes_n < length - start
         mask = inside_n[:, None] & inside_d[None, :]
         # Rows first, then columns: an offset of every element would stay in registers.
         k_rows = (k_origin + start * k_row) + (lanes_n * k_row)[:, None]
@@ -139,7 +141,9 @@ def attention(
             bias_rows = (bias_origin + start * bias_column) + (lanes_m * bias_row)[:, None]
             added = tl.load(bias_rows + (lanes_n * bias_column)[None, :], mask=shown)
             scores = tl.fma(scores, factor, added.to(tl.float32))
-        scores = masked_scores(scores, own - start, keys - start, left, right, BLOCK_M, BLOCK_N)
+        scores = masked_scores(
+            scores, own - start, length - start, before, behind, BLOCK_M, BLOCK_N
+        )
         new_max = tl.maximum(row_max, tl.max(scores, axis=1))
         # Before a row has seen a key its maximum is -inf, and -inf - -inf would be NaN.
         top = tl.where(new_max == float("-inf"), 0.0, new_max)
@@ -271,7 +275,6 @@ def attention_blocks(
     )
     shared_head = (head.to(tl.int32) // group.to(tl.int32)).to(tl.int64)
     query = rows_at(qs, batch, head, first)
-    # Of lengths below 2**31, which a register holds where 64 bits would take two.
     own, length = (first + keys - queries).to(tl.int32), keys.to(tl.int32)
     before, behind = left.to(tl.int32), right.to(tl.int32)
     begin, whole, whole_end, end = reach_of_rows(own, length, before, behind, BLOCK_M, BLOCK_N)

@@ -20,10 +20,10 @@ from tilewright.tensor.arrays import (
     new_array,
     stand_in,
 )
-from tilewright.tensor.attention_features import attend, check_lengths, lengths_of
+from tilewright.tensor.attention_features import attend, lengths_of
 from tilewright.tensor.attention_launches import BIAS, LSE, OUT, Attention, Heads, K, Q, V, launches
 from tilewright.tensor.attention_options import as_features, as_mask, as_sequences
-from tilewright.tensor.attention_window import as_window, window_of
+from tilewright.tensor.attention_window import as_window, check_lengths, window_of
 from tilewright.tensor.axes import must_be_apart
 from tilewright.tensor.configurations import ATTENTION_16, ATTENTION_32
 from tilewright.tensor.geometry import (
@@ -88,7 +88,8 @@ def attention(
 
     `lse`, f32 `[..., H, Q]` with a contiguous last axis, receives the natural logarithm of the sum
     of exponentials, -inf where no key is seen. `input_precision` is what becomes of f32 operands,
-    "tf32x3" or "tf32", see `tl.dot`. See `reference.attention`.
+    "tf32x3" or "tf32", see `tl.dot`; with a mask, a cap, dropout or starts it is always the first.
+    See `reference.attention`.
     """
     if type(input_precision) is not str or input_precision != "tf32x3":
         check_choice("input_precision", input_precision, PRECISIONS)
@@ -111,7 +112,6 @@ def attention(
         if plan.is_empty:
             return result
         lengths = lengths_of(first, keys, sequences)
-        check_lengths(lengths.queries, lengths.keys)
         attend(
             first, keys, values, result,
             lse=logarithms, bias=added, mask=shown, sequences=sequences,
@@ -119,7 +119,6 @@ def attention(
                 sides, causal=is_causal, queries=lengths.queries, keys=lengths.keys
             ),
             features=features, scale=plan.scale if factor is None else factor,
-            precision=plan.precision,
         )  # fmt: skip
         return result
     if out is not None and must_be_apart(arrays, OUT, 0):
@@ -154,7 +153,6 @@ class _Plan:
     launches: tuple[PlannedLaunch, ...]
     result: Geometry
     scale: float
-    precision: str
     is_empty: bool
 
 
@@ -182,6 +180,7 @@ def _plan(
         raise ArgumentError(msg)
     *batch, heads, queries, dim = check_heads(q.shape, k.shape, v.shape)
     keys = k.shape[-2]
+    check_lengths(queries, keys)
     widest = max(ATTENTION_32 if q.dtype == float32 else ATTENTION_16)
     if dim > widest:
         msg = f"heads have {dim} elements; attention of {q.dtype} takes up to {widest}"
@@ -214,7 +213,7 @@ def _plan(
     nothing = is_empty(q.shape[:-1] if lse is not None else q.shape)
     todo: Iterator[PlannedLaunch] = iter(()) if nothing else launches(problem)
     scale = 1 / math.sqrt(max(dim, 1))
-    return _Plan(tuple(todo), result, scale, problem.precision, nothing)
+    return _Plan(tuple(todo), result, scale, nothing)
 
 
 def check_heads(q: Shape, k: Shape, v: Shape) -> Shape:

@@ -26,7 +26,7 @@ from tilewright.tensor.arrays import (
     strides_of,
 )
 from tilewright.tensor.attention import check_heads
-from tilewright.tensor.attention_features import check_lengths, lengths_of, scores_shape
+from tilewright.tensor.attention_features import lengths_of, scores_shape
 from tilewright.tensor.attention_features_backward import Operands, add_up
 from tilewright.tensor.attention_launches import attention_options
 from tilewright.tensor.attention_options import (
@@ -35,7 +35,7 @@ from tilewright.tensor.attention_options import (
     as_sequences,
     check_over_scores,
 )
-from tilewright.tensor.attention_window import Window, as_window, window_of
+from tilewright.tensor.attention_window import Window, as_window, check_lengths, window_of
 from tilewright.tensor.axes import overlaps, viewed
 from tilewright.tensor.configurations import (
     KEY_GRADIENTS,
@@ -126,7 +126,6 @@ def attention_backward(
         None if dbias is None or added is None else output(dbias, added.shape, added, name="dbias")
     )
     lengths = lengths_of(query, key, sequences)
-    check_lengths(lengths.queries, lengths.keys)
     if is_empty(query.shape) or is_empty(key.shape) or not lengths.batches:
         for result in (*results, *([] if of_bias is None else [of_bias])):
             copy_elements(new_array(result.shape, dtype_of(result), result, zeroed=True), result)
@@ -187,6 +186,7 @@ def _check(q: Geometry, k: Geometry, v: Geometry, y: Geometry, dy: Geometry, lse
         if array.shape != shape:
             msg = f"{name} has shape {array.shape}; of q of shape {q.shape} it has {shape}"
             raise ArgumentError(msg)
+    check_lengths(q.shape[-2], k.shape[-2])
     if q.shape[-1] > _MOST:
         msg = f"heads have {q.shape[-1]} elements; attention_backward takes up to {_MOST}"
         raise ArgumentError(msg)

@@ -17,7 +17,7 @@ from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import Array, fits_fast, new_array, stand_in, strides_of
 from tilewright.tensor.attention_launches import attention_options
 from tilewright.tensor.attention_options import Features, Sequences, over_scores
-from tilewright.tensor.attention_window import MARGIN, Window
+from tilewright.tensor.attention_window import Window
 from tilewright.tensor.axes import overlaps, viewed
 from tilewright.tensor.configurations import DotConfiguration, featured_attention_configuration
 from tilewright.tensor.geometry import Arrays, Geometry, geometry_of
@@ -25,7 +25,7 @@ from tilewright.tensor.head_arrays import as_blocks, fits, padded, walk_of
 from tilewright.tensor.head_order import side_by_side
 from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
 from tilewright.tensor.movement import copy_elements, is_row_major
-from tilewright.tensor.products import copies_blocks, processors
+from tilewright.tensor.products import copies_blocks, precision_of, processors
 from tilewright.tensor.strides import Shape, Strides
 
 MOST_PROGRAMS = 2**31 - 1
@@ -72,9 +72,11 @@ def attend(
     window: Window,
     features: Features,
     scale: float,
-    precision: str,
 ) -> None:
-    """Write checked attention to `out`, which has elements, and its sums to `lse` if given."""
+    """Write checked attention to `out`, which has elements, and its sums to `lse` if given.
+
+    Products of f32 keep all of it, whatever its precision may be.
+    """
     blocks = [as_blocks(array) for array in (q, k, v)]
     scores = scores_shape(q, k)
     added = (blocks[0], _NOTHING) if bias is None else over_scores(bias, scores, name="bias")
@@ -100,7 +102,6 @@ def attend(
         (added[1], shown[1]),
         lengths_of(q, k, sequences),
         window,
-        precision,
         (bias is not None, mask is not None, bool(features.dropout), lse is not None),
     )
     arrays: Arrays = [*read, target, sums, *starts]
@@ -124,7 +125,6 @@ def _plan(
     over: tuple[Strides, Strides],
     lengths: Lengths,
     window: Window,
-    precision: str,
     has: tuple[bool, bool, bool, bool],
 ) -> PlannedLaunch:
     """Plan the launch over `q`, `k`, `v` and the result, as the kernel takes them."""
@@ -141,7 +141,7 @@ def _plan(
         tuple(range(9)),
         (*sizes_of(q, k, lengths), side, *strides, *over[0], *over[1]),
         -(-lengths.queries // tiles.block_m) * heads * lengths.batches,
-        {"PRECISION": precision, **attention_options(tiles)},
+        {"PRECISION": precision_of(q.dtype, "tf32x3"), **attention_options(tiles)},
         (*window.sides, *map(int, (lengths.is_packed, has_bias, has_mask, has_dropout, has_lse))),
     )
 
@@ -202,12 +202,3 @@ def featured_launch(
         raise ArgumentError(msg)
     pointers = tuple(Pointer(operand, 0, (), ()) for operand in operands)
     return PlannedLaunch(kernel, (programs, 1, 1), pointers, integers, options, flags=flags)
-
-
-def check_lengths(queries: int, keys: int) -> None:
-    """Raise ArgumentError for more queries and keys than places of 32 bits allow."""
-    if queries + keys > INT31_MAX - 2 * MARGIN:
-        msg = (
-            f"{queries} queries and {keys} keys are too many: both together are counted in 31 bits"
-        )
-        raise ArgumentError(msg)

@@ -10,12 +10,12 @@ from math import prod
 from typing import Any
 
 from tilewright.abi.dtypes import float32
-from tilewright.abi.signature import DIVISOR, INT31_MAX
+from tilewright.abi.signature import DIVISOR
 from tilewright.abi.tuned import Choice
 from tilewright.kernels.attention import attention, attention_blocks
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import fits_fast
-from tilewright.tensor.attention_window import MARGIN, Window
+from tilewright.tensor.attention_window import Window
 from tilewright.tensor.configurations import (
     DotConfiguration,
     attention_blocks_configuration,
@@ -121,11 +121,8 @@ def _why_no_blocks(problem: Attention) -> str:
     q = problem.q.array
     if not copies_blocks(q.device) or q.dtype == float32:
         return "attention does not go by blocks here, or of this dtype"
-    queries, keys, _ = problem.sizes
-    if not problem.is_scale_positive or min(problem.sizes) == 0:
-        return "the scale is not positive, or there is nothing to attend to"
-    # Places are computed in 32 bits there, up to the end of the last block and a window behind it.
-    return "" if queries + keys < INT31_MAX - 2 * MARGIN else "queries and keys are too many"
+    is_usual = problem.is_scale_positive and min(problem.sizes) > 0
+    return "" if is_usual else "the scale is not positive, or there is nothing to attend to"
 
 
 def _by_elements(

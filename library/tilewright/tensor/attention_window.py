@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.abi.signature import INT31_MAX
 from tilewright.errors import ArgumentError, ArgumentValueError
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import as_integer
@@ -75,3 +76,13 @@ def as_window(window: object) -> tuple[int | None, int | None]:
         msg = f"window is {window!r}; its sides are at least 0, or None for no limit"
         raise ArgumentValueError(msg)
     return left, right
+
+
+def check_lengths(queries: int, keys: int) -> None:
+    """Raise ArgumentError for more queries and keys than places of 31 bits allow."""
+    if queries + keys > INT31_MAX - 2 * MARGIN:
+        msg = (
+            f"{queries} queries and {keys} keys are too many: attention counts both together in 31 "
+            "bits; split the queries, or add up parts of the keys by their lse"
+        )
+        raise ArgumentError(msg)

@@ -14,7 +14,6 @@ from tilewright.tensor import configurations
 from tilewright.tensor.attention import attention
 from tilewright.tensor.attention_backward import attention_backward
 from tilewright_release.samples.sample import Array, Sample, aligned, always, operand
-from tilewright_release.tolerances import TF32
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -30,29 +29,25 @@ def samples() -> Iterator[Sample]:
     for dtype in (bfloat16, float16):
         for tiles in configurations.ATTENTION_FEATURED:
             for form, by_blocks in (("blocks", True), ("common", False)):
-                yield from _forward(dtype, tiles.block_k, form, "tf32x3", by_blocks=by_blocks)
+                yield from _forward(dtype, tiles.block_k, form, by_blocks=by_blocks)
                 yield from _gradients(dtype, tiles.block_k, form, by_blocks=by_blocks)
     for tiles in configurations.ATTENTION_FEATURED_32:
-        for precision in ("tf32x3", "tf32"):
-            yield from _forward(float32, tiles.block_k, "common", precision, by_blocks=False)
+        yield from _forward(float32, tiles.block_k, "common", by_blocks=False)
 
 
-def _forward(
-    dtype: DType, dim: int, form: str, precision: str, *, by_blocks: bool
-) -> Iterator[Sample]:
+def _forward(dtype: DType, dim: int, form: str, *, by_blocks: bool) -> Iterator[Sample]:
     choices = {
         f"{_FORWARD}.copies_blocks": always(by_blocks),
         f"{_FORWARD}.processors": always(4),
     }
     for kind, reference in (("flags", _attended), ("packed", _attended_in_turn)):
         yield Sample(
-            f"attention_features-{dtype}-{dim}-{precision}-{form}-{kind}",
+            f"attention_features-{dtype}-{dim}-{form}-{kind}",
             "attention_features",
             attention,
             reference,
-            partial(_operands, dtype, dim, kind, precision),
+            partial(_operands, dtype, dim, kind),
             choices,
-            precision=precision if precision == TF32 else "",
         )
 
 
@@ -72,27 +67,23 @@ def _gradients(dtype: DType, dim: int, form: str, *, by_blocks: bool) -> Iterato
         )
 
 
-def _operands(dtype: DType, dim: int, kind: str, precision: str) -> Arguments:
+def _operands(dtype: DType, dim: int, kind: str) -> Arguments:
     """Return arguments of attention: two batches of four heads, or sequences in a row."""
     leading = () if kind == "packed" else (2,)
     rows = (80, 90) if kind == "packed" else (70, 90)
     q = operand((*leading, 4, rows[0], dim), dtype, seed=1)
     k, v = (operand((*leading, 2, rows[1], dim), dtype, seed=seed) for seed in (2, 3))
-    options: dict[str, Any] = {"input_precision": precision}
     if kind == "packed":
         starts = [np.array(starts, np.int32) for starts in (_Q_STARTS, _K_STARTS)]
-        options |= {"q_starts": starts[0], "k_starts": starts[1], "causal": True}
-        return (q, k, v), options
+        return (q, k, v), {"q_starts": starts[0], "k_starts": starts[1], "causal": True}
     mask = aligned(2 * 70 * 90, int1).reshape(2, 1, 70, 90)
     mask[...] = np.random.default_rng(4).random(mask.shape) < 0.8
     mask[1, 0, 5] = False
-    options |= {"bias": operand((4, 70, 90), dtype, seed=5), "mask": mask, **_FLAGS}
-    return (q, k, v), options
+    return (q, k, v), {"bias": operand((4, 70, 90), dtype, seed=5), "mask": mask, **_FLAGS}
 
 
 def _operands_of_gradients(dtype: DType, dim: int, kind: str) -> Arguments:
-    (q, k, v), options = _operands(dtype, dim, kind, "tf32x3")
-    del options["input_precision"]
+    (q, k, v), options = _operands(dtype, dim, kind)
     dy, y = operand(q.shape, dtype, seed=6), operand(q.shape, dtype)
     sums = operand(q.shape[:-1], float32)
     if kind == "flags":
@@ -116,12 +107,11 @@ def _attended(*arrays: Array, **options: Any) -> Array:
     return definition.attention(*arrays, **options)[0]
 
 
-def _attended_in_turn(q: Array, k: Array, v: Array, **options: Any) -> Array:
+def _attended_in_turn(q: Array, k: Array, v: Array, **_options: Any) -> Array:
     result = np.zeros_like(q)
-    precision = options["input_precision"]
     for rows, keys in _in_turn():
         alone = (q[:, rows], k[:, keys], v[:, keys])
-        result[:, rows] = definition.attention(*alone, causal=True, input_precision=precision)[0]
+        result[:, rows] = definition.attention(*alone, causal=True)[0]
     return result
 
 

@@ -111,3 +111,11 @@ def test_what_is_no_window_is_refused(
         attention(q, k, v, window=window)
     with pytest.raises(error, match=message):
         attention_backward(q, k, v, q, np.zeros((4, 4), np.float32), dy, window=window)
+
+
+def test_more_keys_than_places_are_refused() -> None:
+    q, k = np.zeros((1, 16), np.float16), np.broadcast_to(np.float16(0), (2**31 - 1000, 16))
+    with pytest.raises(ArgumentError, match="counts both together in 31 bits"):
+        attention(q, k, k)
+    with pytest.raises(ArgumentError, match="counts both together in 31 bits"):
+        attention_backward(q, k, k, q, np.zeros(1, np.float32), q)

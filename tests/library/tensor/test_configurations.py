@@ -291,8 +291,7 @@ def test_attention_with_features_is_declared_as_it_is_chosen() -> None:
     expected: dict[Any, set[DotConfiguration]] = {
         (dtype, *key): set(table) for dtype in (float16, bfloat16) for key, table in tables.items()
     }
-    for precision in ("tf32x3", "tf32"):
-        expected[float32, "featured_attention", precision] = set(ATTENTION_FEATURED_32)
+    expected[float32, "featured_attention", "tf32x3"] = set(ATTENTION_FEATURED_32)
     assert declared_tiles == expected
     for by_blocks in (True, False):
         for dim, padded in ((1, 64), (65, 128), (129, 256)):
