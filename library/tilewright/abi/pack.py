@@ -26,6 +26,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from operator import add
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -150,10 +151,10 @@ class PackReader:
         self._path = path
         try:
             # What is no file, a pipe say, might keep its reader waiting for ever.
-            if not stat.S_ISREG(path.stat().st_mode):
+            if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  # half of what a Path takes
                 msg = f"pack {path} cannot be opened: it is no file; install tilewright again"
                 raise FormatError(msg)
-            self._file = path.open("rb", buffering=0)
+            self._file = open(path, "rb", buffering=0)  # noqa: PTH123, SIM115  # closed by `close`
         except OSError as error:
             msg = f"pack {path} cannot be opened: {error.strerror}; install tilewright again"
             raise FormatError(msg) from error
@@ -264,44 +265,39 @@ class PackReader:
         return frames, places
 
     def _check_frames(self, frames: _Frames, file_size: int) -> None:
-        for expanded in frames.expanded:
-            if not 0 < expanded <= FRAME_BYTES:
-                msg = f"a frame claims to expand to {expanded} bytes"
-                raise self._unusable(msg)
-        chains: list[int] = []
-        for index, base in enumerate(frames.bases):
-            if base == _NO_BASE:
-                chains.append(1)
-                continue
-            # A base stands before what is compressed against it, so that no chain is a ring.
-            if base >= index:
-                msg = f"frame {index} has the base {base}"
-                raise self._unusable(msg)
-            chain = chains[base] + 1
-            if chain > CHAIN_FRAMES:
-                msg = f"frame {index} needs {chain} frames"
-                raise self._unusable(msg)
-            chains.append(chain)
+        for size in (min(frames.expanded, default=1), max(frames.expanded, default=1)):
+            self._require(0 < size <= FRAME_BYTES, f"a frame claims to expand to {size} bytes")
         end = frames.positions[-1]
         self._require(end == file_size, f"its frames end at byte {end} of {file_size}")
 
     def _check_places(self, places: bytes, frames: _Frames) -> None:
         # ends: where each frame begins, and the last one ends, in all that they expand to
         ends = tuple(accumulate(frames.expanded, initial=0))
-        borders = set(ends)
-        count = len(ends)
-        for digest, frame, size in _BLOB.iter_unpack(places):
-            if frame >= count or ends[frame] + size not in borders:
-                msg = f"blob {digest.hex()} lies outside the frames"
-                raise self._unusable(msg)
+        columns = struct.unpack(
+            "<" + _BLOB.format.removeprefix("<") * (len(places) // _BLOB.size), places
+        )
+        starts, sizes = columns[1::3], columns[2::3]
+        # Without a loop: a pack has hundreds of blobs, and a process opens it to read one.
+        is_inside = max(starts, default=0) < len(ends) and set(ends).issuperset(
+            map(add, map(ends.__getitem__, starts), sizes)
+        )
+        self._require(is_inside, "a blob of it lies outside the frames")
+
+    def _chain(self, index: int) -> list[int]:
+        """Return a frame, its base, the base's base and so on."""
+        chain = [index]
+        while (base := self._frames.bases[chain[-1]]) != _NO_BASE:
+            # A base stands before what is compressed against it, so that no chain is a ring.
+            self._require(base < chain[-1], f"frame {chain[-1]} has the base {base}")
+            chain.append(base)
+            needs = f"frame {index} needs {len(chain)} frames"
+            self._require(len(chain) <= CHAIN_FRAMES, needs)
+        return chain
 
     def _expand(self, index: int, sha256: str) -> bytes:
         """Return what a frame expands to, with the frames that it is compressed against."""
-        chain = [index]
-        while (base := self._frames.bases[chain[-1]]) != _NO_BASE:
-            chain.append(base)
         context = data = b""
-        for step in reversed(chain):
+        for step in reversed(self._chain(index)):
             context = context + data if context else data
             data = self._expand_one(step, context, sha256)
         return data

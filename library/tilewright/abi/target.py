@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from tilewright.errors import UnsupportedTargetError
@@ -60,6 +61,7 @@ class Target:
         return f"sm_{self.major}{self.minor}{self.suffix}"
 
     @staticmethod
+    @lru_cache(maxsize=64)  # each launch that loads a kernel names the same few
     def parse(text: str) -> Target:
         """Parse `sm_90a`; raises UnsupportedTargetError on anything else."""
         match = _PATTERN.match(text)

@@ -12,7 +12,7 @@ import builtins
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from types import FunctionType, ModuleType
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from tilewright.abi.keys import annotation_text
@@ -22,6 +22,8 @@ from tilewright.language.types import constexpr
 from tilewright.lazy_dataclass import dataclass
 
 MISSING: Any = object()
+
+_NO_ANNOTATIONS: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +148,14 @@ def _wrapped(namespace: Mapping[str, Any], name: str) -> object:
 def _module_annotations(namespace: Mapping[str, Any]) -> Mapping[str, object]:
     annotations = namespace.get("__annotations__")
     # Exactly what a module has is told apart without asking an abstract class, once for each name.
-    if type(annotations) is dict or isinstance(annotations, Mapping):
+    if type(annotations) is dict:
         return annotations
     # Python 3.14 keeps a function that computes them; 1 asks for objects rather than text.
     annotate = namespace.get("__annotate__")
+    if annotations is None and annotate is None:
+        return _NO_ANNOTATIONS
+    if isinstance(annotations, Mapping):
+        return annotations
     try:
         result = annotate(1) if annotate is not None else {}
     except NameError:  # a name that only a type checker knows: no constexpr of ours is among them

@@ -96,10 +96,17 @@ def parameter_names(fn: FunctionType) -> tuple[str, ...]:
 def _constexprs(fn: FunctionType, annotations: Mapping[str, object]) -> frozenset[str]:
     """Return the names that `tl.constexpr` annotates, by whatever name it goes in `fn`."""
     look_up = partial(names.look_up, fn)
+    # Most are text and the same few words: each is looked up once.
+    texts = {annotation for annotation in annotations.values() if isinstance(annotation, str)}
+    known = {text for text in texts if names.is_constexpr_annotation(text, look_up)}
     return frozenset(
         name
         for name, annotation in annotations.items()
-        if names.is_constexpr_annotation(annotation, look_up)
+        if (
+            annotation in known
+            if isinstance(annotation, str)
+            else names.is_constexpr_annotation(annotation, look_up)
+        )
     )
 
 

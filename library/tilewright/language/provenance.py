@@ -12,7 +12,7 @@ import builtins
 import hashlib
 import sys
 from functools import lru_cache
-from pathlib import Path
+from types import ModuleType
 
 from tilewright.abi import keys
 from tilewright.abi.dtypes import DType
@@ -77,12 +77,16 @@ def _text_of(place: str, declarations: dict[Kernel, str]) -> str | None:
     if home is None:
         return None
     root, *attributes = path.split(".")
-    value = names.attribute_of(home, root)
-    if value is names.MISSING:
-        value = getattr(builtins, root, names.MISSING)
+    # A first launch waits for this; of kernels and modules, which most names are, no annotation
+    # makes anything else.
+    value = home.__dict__.get(root)
+    if type(value) is not Kernel and type(value) is not ModuleType:
+        value = names.attribute_of(home, root)
+        if value is names.MISSING:
+            value = getattr(builtins, root, names.MISSING)
     for attribute in attributes:
         value = getattr(value, attribute, names.MISSING)
-    capture = classify(value)
+    capture = value if isinstance(value, Kernel) else classify(value)
     return None if capture is None else _text(capture, declarations)
 
 
@@ -103,9 +107,11 @@ def _text(capture: Capture, declarations: dict[Kernel, str]) -> str:
 def _declaration(kernel: Kernel) -> str:
     # Decorator arguments and defaults are expressions, so the file's text alone does not fix them.
     parameters = ", ".join(
-        f"{p.name}{':' if p.is_constexpr else ''}"
-        + ("" if isinstance(p.default, NoDefault) else f"={keys.value_text(p.default)}")
-        for p in kernel.parameters
+        [
+            f"{p.name}{':' if p.is_constexpr else ''}"
+            + ("" if isinstance(p.default, NoDefault) else f"={keys.value_text(p.default)}")
+            for p in kernel.parameters
+        ]
     )
     rule = f"divisible={kernel.rule.divisible} unit={kernel.rule.unit}"
     return f"kernel {kernel.qualified_name}({parameters}) {rule}"
@@ -124,6 +130,7 @@ def _file_digest(file: str) -> str | None:
     if path is None:
         return None
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        with open(path, "rb", buffering=0) as source:  # noqa: PTH123  # a Path takes as long again
+            return hashlib.sha256(source.read()).hexdigest()
     except OSError:
         return None

@@ -353,9 +353,9 @@ def test_bases_in_rings_and_long_chains_are_refused(
     tmp_path: Path, bases: tuple[int, ...], reason: str
 ) -> None:
     frames = [(zstandard.compress(b"right"), 5)] * len(bases)
-    forge(tmp_path / "p", frames, [(bytes(32), 0, 5)], bases=bases)
-    with pytest.raises(FormatError, match=reason):
-        PackReader(tmp_path / "p")
+    forge(tmp_path / "p", frames, [(bytes(32), len(bases) - 1, 5)], bases=bases)
+    with PackReader(tmp_path / "p") as reader, pytest.raises(FormatError, match=reason):
+        reader.read(bytes(32).hex())
 
 
 def test_a_damaged_base_is_a_corrupt_blob(tmp_path: Path) -> None:
