@@ -335,8 +335,8 @@ def test_an_index_that_points_outside_is_refused(
     tmp_path: Path, expanded: int, place: tuple[int, int], reason: str
 ) -> None:
     forge(tmp_path / "p", [(zstandard.compress(b"right"), expanded)], [(bytes(32), *place)])
-    with pytest.raises(FormatError, match=reason):
-        PackReader(tmp_path / "p")
+    with pytest.raises(FormatError, match=reason), PackReader(tmp_path / "p") as reader:
+        reader.read(bytes(32).hex())
 
 
 @pytest.mark.parametrize(
