@@ -46,7 +46,7 @@ def walk_there(x_row, lead, columns, AXIS: tl.constexpr, BLOCK_N: tl.constexpr):
     working = working_dtype(x_row.dtype)
     # Neighbours that a thread loads at once; chunks, of which one is worked on.
     vector: tl.constexpr = 16 // x_row.dtype.element_ty.itemsize
-    stages: tl.constexpr = 4 if AXIS == 1 else 1
+    stages: tl.constexpr = 4 if AXIS == 1 else 1  # type: ignore[assignment]
     width = columns - lead
     body = width & -8
     full = width // BLOCK_N * BLOCK_N
@@ -92,7 +92,7 @@ def walk_back(
 
     The way back begins with what the way there ended with.
     """
-    stages: tl.constexpr = 4 if AXIS == 1 else 1
+    stages: tl.constexpr = 4 if AXIS == 1 else 1  # type: ignore[assignment]
     width = columns - lead
     body = width & -8
     full = width // BLOCK_N * BLOCK_N
