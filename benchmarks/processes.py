@@ -10,8 +10,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.rounds import ROUNDS, Timing
+from benchmarks.rounds import Timing
 
+TURNS = 5  # of each contender: processes take seconds
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 
 
@@ -41,7 +42,7 @@ def time_programs(programs: Mapping[str, tuple[str, ...]], *, from_start: bool) 
     One turn that does not count comes first: it fills the system's file cache.
     """
     rounds: dict[str, list[float]] = {name: [] for name in programs}
-    for turn in range(ROUNDS + 1):
+    for turn in range(TURNS + 1):
         for name, program in programs.items():
             figure = run_program(*program, from_start=from_start)
             if turn > 0:

@@ -85,3 +85,22 @@ def batched_turned(
     mask = (rows < m)[:, None] & (columns < n)[None, :]
     target = c + batch * c_batch + rows[:, None] * n + columns[None, :]
     tl.store(target, total.to(c.dtype), mask=mask)
+
+
+@tl.kernel(divisible=("n", "k"))
+def block_pointers(
+    a, b, c, m, n, k,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Write `a @ b` by block pointers, which the loop advances."""
+    row, column = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
+    left = tl.make_block_ptr(a, (m, k), (k, 1), (row, 0), (BLOCK_M, BLOCK_K), (1, 0))
+    right = tl.make_block_ptr(b, (k, n), (n, 1), (0, column), (BLOCK_K, BLOCK_N), (1, 0))
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for _ in range(0, k, BLOCK_K):
+        tile = tl.load(left, boundary_check=(0, 1))
+        total = tl.dot(tile, tl.load(right, boundary_check=(0, 1)), total)
+        left = tl.advance(left, (0, BLOCK_K))
+        right = tl.advance(right, (BLOCK_K, 0))
+    out = tl.make_block_ptr(c, (m, n), (n, 1), (row, column), (BLOCK_M, BLOCK_N), (1, 0))
+    tl.store(out, total.to(c.dtype), boundary_check=(0, 1))

@@ -83,12 +83,20 @@ def _boxes(
 
 
 def _index(emitter: KernelEmitter, coordinate: Value) -> str:
-    """Return a coordinate as the hardware takes it. No tensor has 2^31 elements along an axis."""
-    dtype, name = element_dtype(coordinate.type), emitter.scalar(coordinate)
+    """Return a coordinate as the hardware takes it, in 32 bits.
+
+    No tensor has 2^31 elements along an axis: what lies outside of 32 bits lies outside of all, and
+    must not come back in.
+    """
+    text, dtype, name = emitter.text, element_dtype(coordinate.type), emitter.scalar(coordinate)
     if dtype.bits == 32:
         return name
+    if dtype.bits > 32:
+        for bound, function in ((-(2**31), "smax"), (2**31 - 1, "smin")):
+            limit = text.i64(bound)
+            name = text.value(f"llvm.intr.{function}({name}, {limit}) : (i64, i64) -> i64")
     change = "trunc" if dtype.bits > 32 else "sext" if dtype.is_signed else "zext"
-    return emitter.text.value(f"llvm.{change} {name} : i{dtype.bits} to i32")
+    return text.value(f"llvm.{change} {name} : i{dtype.bits} to i32")
 
 
 def _emit_store_wait(emitter: KernelEmitter, operation: Operation) -> None:

@@ -48,6 +48,7 @@ class Case:
 CASES = {
     "rows and columns": Case(kernels.rows_and_columns),
     "moving pointers": Case(kernels.moving_pointers, more=(("GROUP", 2),)),
+    "block pointers": Case(kernels.block_pointers),
     "batched, turned": Case(kernels.batched_turned, batch=3, is_turned=True),
 }
 
