@@ -13,9 +13,6 @@ from tilewright.errors import ArgumentError
 from tilewright.reference.elementwise import gelu
 from tilewright.reference.precision import Array, factor, rounded
 
-# Elements along an axis that share a scale, where not all do.
-SCALED_BLOCK = 128
-
 Activation = Literal["relu", "gelu", "silu", "sigmoid"]
 
 
@@ -60,42 +57,6 @@ def matmul(
     if residual is not None:
         result = result + residual.astype(result.dtype)
     return rounded(result, out_dtype or (dtypes[0] if dtypes[0].has_arithmetic else bfloat16))
-
-
-@np.errstate(all="ignore")
-def scaled_matmul(
-    a: Array,
-    b: Array,
-    a_scale: Array,
-    b_scale: Array,
-    *,
-    bias: Array | None = None,
-    out_dtype: DType | None = None,
-) -> Array:
-    """Return `(a * a_scale) @ (b * b_scale) + bias`, rounded once to `out_dtype`, by default bf16.
-
-    `a` is `[M, K]` and `b` `[K, N]`, of 8-bit floats. Along each axis a scale has one element, or
-    one for each row or column, or one for each block of 128, the last one shorter.
-    """
-    left, right = (
-        factor(x, input_precision="ieee", operation="scaled_matmul") * _over(scale, x)
-        for x, scale in ((a, a_scale), (b, b_scale))
-    )
-    result = left @ right
-    if bias is not None:
-        result = result + bias.astype(result.dtype)
-    return rounded(result, out_dtype or bfloat16)
-
-
-def _over(scale: Array, x: Array) -> Array:
-    """Return the scale of every element of a matrix."""
-    if scale.ndim < 2:
-        scale = scale.reshape(1, 1)
-    for axis, extent in enumerate(x.shape):
-        if scale.shape[axis] not in (1, extent):
-            scale = np.repeat(scale, SCALED_BLOCK, axis=axis)
-    rows, columns = x.shape
-    return scale[:rows, :columns]
 
 
 def _sigmoid(x: Array) -> Array:

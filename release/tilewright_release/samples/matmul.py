@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.abi.dtypes import DType, bfloat16, float8e4nv, float8e5, float16, float32
 from tilewright.reference.matmul import matmul as reference
-from tilewright.reference.matmul import scaled_matmul as scaled_reference
+from tilewright.reference.scaled_matmul import scaled_matmul as scaled_reference
 from tilewright.tensor import configurations
 from tilewright.tensor.block_configurations import BLOCK_FORMS, BlockChoice
 from tilewright.tensor.matmul import RESULTS, matmul

@@ -13,7 +13,7 @@ from helpers.block_runs import HOPPER, WAYS, block_run
 from helpers.sides import DTYPES, poisoned, random
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.kernels.scaled_matmul import scaled_matmul as kernel
-from tilewright.reference.matmul import scaled_matmul as definition
+from tilewright.reference.scaled_matmul import scaled_matmul as definition
 from tilewright.runtime import jit
 from tilewright.tensor import scaled_matmul as tensor_scaled
 from tilewright.tensor.configurations import SCALED_BLOCKS, DotConfiguration

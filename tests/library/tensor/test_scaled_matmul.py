@@ -12,7 +12,7 @@ from helpers.sides import DTYPES, ROUNDOFF, SIDES, HostArray, poisoned, random, 
 from tilewright.abi.dtypes import BY_NAME, bfloat16, float16, float32, int32
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.errors import ArgumentError
-from tilewright.reference.matmul import scaled_matmul as definition
+from tilewright.reference.scaled_matmul import scaled_matmul as definition
 from tilewright.tensor.scaled_matmul import scaled_matmul
 
 F8 = {name: to_numpy(BY_NAME[name]) for name in ("f8e4m3", "f8e5m2")}
