@@ -16,7 +16,6 @@ from tilewright.kernels.attention_features_backward import (
     featured_query_gradients,
 )
 from tilewright.lazy_dataclass import dataclass
-from tilewright.runtime.geometry import row_major
 from tilewright.tensor.arrays import Array, dtype_of, new_array, stand_in, strides_of
 from tilewright.tensor.attention_features import (
     Lengths,
@@ -104,7 +103,11 @@ def add_up(
         for result in results
     ]
     own_shape, own_axes = _own_axes(given.bias, scores)
-    of_bias = None if dbias is None else new_array(own_shape, dtype_of(q), q)
+    of_bias = None
+    if dbias is not None:
+        is_fit = is_row_major(dbias) and geometry_of(dbias).is_aligned
+        is_own = is_fit and not any(overlaps(dbias, x) for x in read)
+        of_bias = dbias if is_own else new_array(dbias.shape, dtype_of(q), q)
     starts = [stand_in(q, int32)] * 2
     if given.sequences is not None:
         starts = [given.sequences.q_starts, given.sequences.k_starts]
@@ -128,8 +131,8 @@ def add_up(
     for result, target in zip(results, targets, strict=True):
         if target is not result:
             copy_elements(viewed(target, result.shape, strides_of(target)), result)
-    if dbias is not None and of_bias is not None:
-        copy_elements(viewed(of_bias, dbias.shape, row_major(dbias.shape)), dbias)
+    if dbias is not None and of_bias is not None and of_bias is not dbias:
+        copy_elements(of_bias, dbias)
 
 
 def _own_axes(bias: Array | None, scores: Shape) -> tuple[Shape, tuple[bool, bool, bool, bool]]:
