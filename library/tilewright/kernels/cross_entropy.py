@@ -82,7 +82,7 @@ def sum_losses(losses, counts, out, count, parts, is_mean, BLOCK: tl.constexpr):
     tl.store(out + program, total)
 
 
-@tl.kernel
+@tl.kernel(divisible=("columns", "x_stride0", "x_stride1", "dx_stride0", "dx_stride1"))
 def entropy(
     x, places, weight, counts, dloss, losses, dx,
     count, columns,
@@ -198,9 +198,9 @@ def entropy_walked(
     lead = leading(x_row, 16).to(tl.int32)
     is_alike = (x.dtype != tl.float64) & (lead + 8 <= width) & are_alike(x_row, dx_row, 16)
     if is_alike:
-        highest, total = walk_there(tl.multiple_of(x_row + lead, 16), lead, width, 1, BLOCK_N)
+        highest, total = walk_there(tl.multiple_of(x_row + lead, 16), lead, width, 1, 4, BLOCK_N)
     else:
-        highest, total = walk_there(x_row, 0, width, 0, BLOCK_N)
+        highest, total = walk_there(x_row, 0, width, 0, 1, BLOCK_N)
     at_target = tl.load(x_row + place, mask=place >= 0, other=float("nan")).to(highest.dtype)
     confidence = weight_of(weight, place, has_weight) * (1 - smoothing)
     loss, factor = losses_of(highest, total, at_target, confidence, z_loss)
@@ -226,10 +226,10 @@ def entropy_walked(
                 walk_back(
                     tl.multiple_of(x_row + lead, 16), tl.multiple_of(dx_row + lead, 16),
                     weight + lead, lead, width, place - lead, highest,
-                    factor, share, less, has_weight, 1, BLOCK_N,
+                    factor, share, less, has_weight, 4, BLOCK_N,
                 )  # fmt: skip
             else:
                 walk_back(
                     x_row, dx_row, weight, 0, width, place, highest,
-                    factor, share, less, has_weight, 0, BLOCK_N,
+                    factor, share, less, has_weight, 1, BLOCK_N,
                 )  # fmt: skip

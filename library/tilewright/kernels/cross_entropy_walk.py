@@ -37,16 +37,17 @@ def take_folded(running_max, running_sum, values, AXIS: tl.constexpr):
 
 
 @tl.kernel
-def walk_there(x_row, lead, columns, AXIS: tl.constexpr, BLOCK_N: tl.constexpr):
+def walk_there(
+    x_row, lead, columns, AXIS: tl.constexpr, STAGES: tl.constexpr, BLOCK_N: tl.constexpr
+):
     """Return the largest logit of a row and the sum of exponentials relative to it.
 
     The row begins `lead` elements in front. Full chunks without a mask, then what is left of the
-    body, and the edge, see `kernels.rows`.
+    body, and the edge, see `kernels.rows`. STAGES chunks are there or on their way.
     """
     working = working_dtype(x_row.dtype)
-    # Neighbours that a thread loads at once; chunks, of which one is worked on.
+    # Neighbours that a thread loads at once.
     vector: tl.constexpr = 16 // x_row.dtype.element_ty.itemsize
-    stages: tl.constexpr = 4 if AXIS == 1 else 1  # type: ignore[assignment]
     width = columns - lead
     body = width & -8
     full = width // BLOCK_N * BLOCK_N
@@ -56,7 +57,7 @@ def walk_there(x_row, lead, columns, AXIS: tl.constexpr, BLOCK_N: tl.constexpr):
     running_sum = tl.zeros((held,), working)
     lanes, inside = edge_of(lead, body, width, 16)
     edge = tl.load(x_row + lanes, mask=inside, other=float("-inf")).to(working)
-    for start in tl.range(0, full, BLOCK_N, num_stages=stages):
+    for start in tl.range(0, full, BLOCK_N, num_stages=STAGES):
         values = tl.async_copy(x_row + start + tl.arange(0, BLOCK_N), cache_modifier=".cg")
         rows = folded(values, AXIS, vector)
         running_max, running_sum = take_folded(running_max, running_sum, rows, AXIS)
@@ -86,13 +87,12 @@ def store_walked(
 @tl.kernel
 def walk_back(
     x_row, dx_row, weight, lead, columns, place, highest,
-    factor, share, confidence, is_weighted, AXIS: tl.constexpr, BLOCK_N: tl.constexpr,
+    factor, share, confidence, is_weighted, STAGES: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of a row; all begin `lead` elements in front, as does `place`.
 
     The way back begins with what the way there ended with.
     """
-    stages: tl.constexpr = 4 if AXIS == 1 else 1  # type: ignore[assignment]
     width = columns - lead
     body = width & -8
     full = width // BLOCK_N * BLOCK_N
@@ -109,7 +109,7 @@ def walk_back(
             dx_row, weight, values, rest, rest < body, highest, place,
             factor, share, confidence, is_weighted,
         )  # fmt: skip
-    for passed in tl.range(0, full, BLOCK_N, num_stages=stages):
+    for passed in tl.range(0, full, BLOCK_N, num_stages=STAGES):
         chunk = full - BLOCK_N - passed + tl.arange(0, BLOCK_N)
         # In place too nothing is copied after it was written: each chunk writes where it was read.
         values = tl.async_copy(x_row + chunk, cache_modifier=".cg")

@@ -96,7 +96,7 @@ SOFTMAX_BACKWARD_WALKED_64 = Configuration(1, 1024, 8)
 
 # Cross entropy: narrow rows in tiles, one long row in parts, wider ones in chunks; targets and
 # losses that a program takes at once.
-CROSS_ENTROPY: tuple[Configuration, ...] = (Configuration(8, 128, 2), Configuration(2, 1024, 4))
+CROSS_ENTROPY = Configuration(8, 128, 2)
 CROSS_ENTROPY_LONG: tuple[Configuration, ...] = (
     Configuration(1, 2048, 2),
     Configuration(1, 8192, 8),

@@ -397,22 +397,27 @@ def _launch(
     outer, rows, columns = space.sizes
     x_walk, dx_walk = space.strides[0][:2], space.strides[3][:2]
     integers = (rows, columns, *x_walk, *dx_walk, *tail)
-    # A smoothed loss takes the weights of all classes, for which a held row leaves no registers.
-    is_held = is_whole and not is_spread and x.dtype != float64
-    is_held = is_held and is_aligned((x,) * 4, piece) and fits_fast(kernels.entropy, 7, integers)
-    tiles = rows_configuration(columns, CROSS_ENTROPY) if is_held else None
-    kernel, programs = kernels.entropy_walked, rows
     is_narrow = x.dtype.bits == 16
-    walked = CROSS_ENTROPY_WALKED_16 if is_narrow else CROSS_ENTROPY_WALKED
-    options = tile_options(walked, has_rows=False)
-    if tiles is not None:
-        kernel, programs = kernels.entropy, -(-rows // tiles.block_m)
-        options = tile_options(tiles)
-    elif is_held and _are_alike(x, x_walk, dx_walk):
-        long = CROSS_ENTROPY_LONG_16 if is_narrow else CROSS_ENTROPY_LONG
-        tiles = rows_configuration(columns, long)
-        if tiles is not None:
-            kernel, options = kernels.entropy_row, tile_options(tiles, has_rows=False)
+    kernel, programs = kernels.entropy_walked, rows
+    tiles = CROSS_ENTROPY_WALKED_16 if is_narrow else CROSS_ENTROPY_WALKED
+    # A smoothed loss takes the weights of all classes, for which a held row leaves no registers.
+    if is_spread or x.dtype == float64:
+        pass
+    elif columns <= CROSS_ENTROPY.block_n:
+        kernel, tiles = kernels.entropy, CROSS_ENTROPY
+        programs = -(-rows // tiles.block_m)
+    elif (
+        is_whole
+        and is_aligned((x,) * 4, piece)
+        and fits_fast(kernels.entropy_row, 7, integers)
+        and _are_alike(x, x_walk, dx_walk)
+    ):
+        long = rows_configuration(
+            columns, CROSS_ENTROPY_LONG_16 if is_narrow else CROSS_ENTROPY_LONG
+        )
+        if long is not None:
+            kernel, tiles = kernels.entropy_row, long
+    options = tile_options(tiles, has_rows=kernel is kernels.entropy)
     return PlannedLaunch(kernel, (programs, outer, 1), pointers, integers, options, flags=flags)
 
 

@@ -24,7 +24,7 @@ def samples() -> Iterator[Sample]:
     """Yield a call for each bundled signature of this family."""
     widths = [
         tiles.block_n
-        for tiles in (*configurations.CROSS_ENTROPY, *configurations.CROSS_ENTROPY_LONG_16)
+        for tiles in (configurations.CROSS_ENTROPY, *configurations.CROSS_ENTROPY_LONG_16)
     ]
     for dtype in (float32, float16, bfloat16):
         for width in (*widths, _WALKED):

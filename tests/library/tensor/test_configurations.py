@@ -85,7 +85,7 @@ EXPECTED: dict[str, dict[str, tuple[Configuration, ...]]] = {
     "cross_entropy": {
         "place_targets": (TARGETS,),
         "sum_losses": (LOSSES,),
-        "entropy": CROSS_ENTROPY,
+        "entropy": (CROSS_ENTROPY,),
         "entropy_row": CROSS_ENTROPY_LONG_16,
         "entropy_walked": (CROSS_ENTROPY_WALKED, CROSS_ENTROPY_WALKED_16),
     },
