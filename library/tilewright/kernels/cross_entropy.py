@@ -18,6 +18,7 @@ and the share `s = smoothing / columns` of every class, the loss of a row is
 from __future__ import annotations
 
 import tilewright.language as tl
+from tilewright.kernels.cross_entropy_held import entropy_of_held_row
 from tilewright.kernels.cross_entropy_parts import (
     IGNORED,
     OUTSIDE,
@@ -146,8 +147,8 @@ def entropy_row(
 ):  # fmt: skip
     """Write the loss of each row of `columns` contiguous elements, and its gradient if asked.
 
-    A program takes a row; `x` and `dx` lie equally far from a multiple of 16 bytes in each, and
-    `columns <= BLOCK_N`, at least 8 of them.
+    A program takes a row; `x` and `dx` lie equally far from a multiple of 16 bytes in each. There
+    are at least 8 columns, and no more than BLOCK_N unless that is more than 32,768.
     """
     outer, inner = tl.program_id(1), tl.program_id(0)
     row = outer * count + inner
@@ -161,7 +162,12 @@ def entropy_row(
     lead = leading(x_row, 16).to(tl.int32)
     x_row = tl.multiple_of(x_row + lead, 16)
     dx_row = tl.multiple_of(dx_row + lead, 16)
-    if BLOCK_N >= WIDE:
+    if BLOCK_N > 2 * WIDE:
+        entropy_of_held_row(
+            x_row, dx_row, lead, width, place, weight, has_weight, losses + row, given, counted,
+            is_mean, smoothing, z_loss, has_gradient, BLOCK_N // 8, 6, BLOCK_N // 16,
+        )  # fmt: skip
+    elif BLOCK_N >= WIDE:
         entropy_of_wide_row(
             x_row, dx_row, lead, width, place, weight, has_weight, losses + row, given, counted,
             is_mean, smoothing, z_loss, has_gradient, BLOCK_N // 4,

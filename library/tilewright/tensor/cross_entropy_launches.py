@@ -34,8 +34,8 @@ from tilewright.tensor.arrays import (
 from tilewright.tensor.axes import viewed
 from tilewright.tensor.configurations import (
     CROSS_ENTROPY,
+    CROSS_ENTROPY_HELD,
     CROSS_ENTROPY_LONG,
-    CROSS_ENTROPY_LONG_16,
     CROSS_ENTROPY_WALKED,
     CROSS_ENTROPY_WALKED_16,
     LOSSES,
@@ -412,9 +412,9 @@ def _launch(
         and fits_fast(kernels.entropy_row, 7, integers)
         and _are_alike(x, x_walk, dx_walk)
     ):
-        long = rows_configuration(
-            columns, CROSS_ENTROPY_LONG_16 if is_narrow else CROSS_ENTROPY_LONG
-        )
+        long = rows_configuration(columns, CROSS_ENTROPY_LONG)
+        if long is None and is_narrow:
+            long = CROSS_ENTROPY_HELD
         if long is not None:
             kernel, tiles = kernels.entropy_row, long
     options = tile_options(tiles, has_rows=kernel is kernels.entropy)

@@ -29,8 +29,8 @@ from tilewright.tensor.configurations import (
     CONVOLUTION_32,
     CONVOLUTION_GENERAL,
     CROSS_ENTROPY,
+    CROSS_ENTROPY_HELD,
     CROSS_ENTROPY_LONG,
-    CROSS_ENTROPY_LONG_16,
     CROSS_ENTROPY_WALKED,
     CROSS_ENTROPY_WALKED_16,
     ELEMENTWISE_TALL,
@@ -86,7 +86,7 @@ EXPECTED: dict[str, dict[str, tuple[Configuration, ...]]] = {
         "place_targets": (TARGETS,),
         "sum_losses": (LOSSES,),
         "entropy": (CROSS_ENTROPY,),
-        "entropy_row": CROSS_ENTROPY_LONG_16,
+        "entropy_row": (*CROSS_ENTROPY_LONG, CROSS_ENTROPY_HELD),
         "entropy_walked": (CROSS_ENTROPY_WALKED, CROSS_ENTROPY_WALKED_16),
     },
     "elementwise": {
@@ -153,8 +153,8 @@ def test_the_bundle_declares_what_is_chosen_and_nothing_else(family: str) -> Non
 
 @pytest.mark.parametrize(
     "table",
-    [ROWS, LONG_ROWS, CROSS_ENTROPY_LONG, CROSS_ENTROPY_LONG_16],
-    ids=["tiles", "long rows", "losses", "losses of 16 bits"],
+    [ROWS, LONG_ROWS, CROSS_ENTROPY_LONG],
+    ids=["tiles", "long rows", "losses"],
 )
 def test_a_tile_holds_the_rows_it_is_chosen_for(table: tuple[Configuration, ...]) -> None:
     widest = table[-1].block_n
