@@ -19,6 +19,7 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUuserObject_st *CUuserObject;
 
 typedef struct {
     int id;
@@ -107,6 +108,10 @@ enum {
     FUNCTION(GraphLaunch, "cuGraphLaunch", 1, (CUgraphExec, CUstream)) \
     FUNCTION(GraphExecDestroy, "cuGraphExecDestroy", 1, (CUgraphExec)) \
     FUNCTION(GraphDestroy, "cuGraphDestroy", 1, (CUgraph)) \
+    FUNCTION(UserObjectCreate, "cuUserObjectCreate", 0, \
+             (CUuserObject *, void *, void (*)(void *), unsigned int, unsigned int)) \
+    FUNCTION(GraphRetainUserObject, "cuGraphRetainUserObject", 0, \
+             (CUgraph, CUuserObject, unsigned int, unsigned int)) \
     FUNCTION(EventCreate, "cuEventCreate", 1, (CUevent *, unsigned int)) \
     FUNCTION(EventDestroy, "cuEventDestroy_v2", 1, (CUevent)) \
     FUNCTION(EventRecord, "cuEventRecord", 1, (CUevent, CUstream)) \

@@ -358,20 +358,6 @@ int tw_record(PyObject *value, int is_written)
     return is_written ? PyList_Append(recording->written, value) : 0;
 }
 
-uint64_t tw_foreign_capture(CUstream stream)
-{
-    int status;
-    uint64_t number = 0;
-    if (!tw_is_capturing(stream) || tw_is_recorded(stream)) {
-        return 0;
-    }
-    // Numbers are never used again, and an unknown one is that of no other capture.
-    CUresult result = cu.StreamGetCaptureInfo == NULL
-                          ? CUDA_ERROR_NOT_FOUND
-                          : cu.StreamGetCaptureInfo(stream, &status, &number, NULL, NULL, NULL);
-    return result == CUDA_SUCCESS ? number + 1 : UNKNOWN_CAPTURE;
-}
-
 int tw_refuse_in_capture(CUstream stream, const char *what)
 {
     int is_recording = tw_recordings > 0 && recording != NULL;

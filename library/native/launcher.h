@@ -103,10 +103,16 @@ extern int tw_recordings;                                                 // how
 int tw_recorded_stream(int device, CUstream *stream, PyObject **owner);  // whether this thread records on the device
 int tw_is_recorded(CUstream stream);
 int tw_record(PyObject *value, int is_written);  // while recording: the graph keeps an argument
-uint64_t tw_foreign_capture(CUstream stream);                             // its number; 0 for none and for this thread's own
 int tw_refuse_in_capture(CUstream stream, const char *what);  // -1 with LaunchError in a capture of it or by this thread
 CUresult tw_allocate_beside(DeviceState *device, CUdeviceptr *address, size_t size, CUstream stream);
 CUresult tw_free_beside(const DeviceState *device, CUdeviceptr address, CUstream stream);
+
+// ---- capture.c: graphs of other programs, by the number of their capture
+uint64_t tw_foreign_capture(CUstream stream);  // its number; 0 for none and for this thread's own
+uint64_t tw_next_gone(void);                   // one whose graph is gone and whose memory is kept still; 0 for none
+int tw_is_capture_gone(uint64_t capture);      // whether `tw_next_gone` gave it
+void tw_count_captured(uint64_t capture);      // a block more is handed out in it
+void tw_discount_captured(uint64_t capture);   // a block of it is everyone's again
 
 // ---- buffer.c
 // The library that tells on which stream the work on its arrays goes, at every launch anew: by DLPack's C exchange API,

@@ -4,12 +4,15 @@
 // stream without any driver call: work on one stream is ordered, so the new owner's work comes after the
 // old owner's. Blocks above the device's cache limit go back to the driver with cuMemFreeAsync.
 //
-// A graph that another program captures may run at any time after, and does not say when it is gone. What is handed out
-// in its capture is handed out again within that alone, where one piece of work comes after the other, and counts as
-// live from then on.
+// A graph that another program captures may run at any time after. What is handed out in its capture is handed out again
+// within that alone, where one piece of work comes after the other, and counts as live until the graph is gone
+// (capture.c).
 #include "launcher.h"
 
 enum { BIN_COUNT = 512, SMALLEST = 512 };
+
+// In place of a capture's number: blocks that no work is left for, so that any stream may have them, captured or not.
+#define IDLE (UINT64_MAX - 1)
 
 typedef struct Block {
     struct Block *next;
@@ -91,7 +94,8 @@ static size_t trim(const DeviceState *device, int index, size_t keep_bytes)
     for (int i = 0; i < BIN_COUNT; i++) {
         for (Bin *bin = bins[i]; bin != NULL; bin = bin->next) {
             // A block of a stream that is being captured would be freed by a node of the graph.
-            if (bin->device != index || bin->blocks == NULL || bin->capture != 0 || tw_is_capturing(bin->stream)) {
+            if (bin->device != index || bin->blocks == NULL || (bin->capture != 0 && bin->capture != IDLE) ||
+                tw_is_capturing(bin->stream)) {
                 continue;
             }
             while (bin->blocks != NULL && statistics[index].cached_bytes > keep_bytes) {
@@ -180,37 +184,6 @@ static CUdeviceptr take(Bin *bin)
     return address;
 }
 
-int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream stream, uint64_t capture,
-                     CUdeviceptr *address, size_t *capacity)
-{
-    Statistics *s = &statistics[index];
-    *capacity = size_class(size);
-    if (capture != 0 && capture != UNKNOWN_CAPTURE) {
-        *address = take(find_bin(index, stream, capture, *capacity, 0));
-        if (*address != 0) {
-            s->allocations++;
-            s->reuses++;
-            return 0;
-        }
-    }
-    *address = take(find_bin(index, stream, 0, *capacity, 0));
-    if (*address == 0 && tw_is_recorded(stream)) {
-        *address = take(find_bin(index, NULL, 0, *capacity, 0));  // the graph comes after the legacy stream: see graph_end
-    }
-    if (*address != 0) {
-        s->cached_bytes -= *capacity;
-        s->reuses++;
-    } else if (allocate_anew(device, index, size, *capacity, stream, address) < 0) {
-        return -1;
-    }
-    s->allocations++;
-    s->live_bytes += *capacity;
-    if (s->live_bytes > s->peak_bytes) {
-        s->peak_bytes = s->live_bytes;
-    }
-    return 0;
-}
-
 // Whether there was memory to put a block on its list.
 static int put(int index, CUdeviceptr address, size_t capacity, CUstream stream, uint64_t capture)
 {
@@ -224,17 +197,8 @@ static int put(int index, CUdeviceptr address, size_t capacity, CUstream stream,
     return 1;
 }
 
-// Called from deallocators: it keeps the error indicator and gives up silently where nothing can be done,
-// that is in a forked child and after the driver's own shutdown.
-void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream stream, uint64_t capture)
+static void release(int index, CUdeviceptr address, size_t capacity, CUstream stream, uint64_t list)
 {
-    if (!tw_driver_is_usable()) {
-        return;
-    }
-    if (capture != 0) {
-        (void)put(index, address, capacity, stream, capture);  // without memory for that it is not handed out again
-        return;
-    }
     Statistics *s = &statistics[index];
     s->live_bytes -= capacity;
     DeviceState *device = tw_device(index);
@@ -243,7 +207,7 @@ void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream s
         return;
     }
     if (s->cached_bytes + capacity <= device->cache_limit || tw_is_capturing(stream)) {
-        if (put(index, address, capacity, stream, 0)) {
+        if (put(index, address, capacity, stream, list)) {
             s->cached_bytes += capacity;
             return;
         }
@@ -257,6 +221,87 @@ void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream s
     tw_leave(pushed);
 }
 
+// Make what was kept for graphs that are gone everyone's again. When the driver tells of a graph's end, its last run is
+// over.
+static void collect(void)
+{
+    uint64_t capture;
+    while ((capture = tw_next_gone()) != 0) {
+        for (int i = 0; i < BIN_COUNT; i++) {
+            for (Bin **link = &bins[i]; *link != NULL;) {
+                Bin *bin = *link;
+                if (bin->capture != capture) {
+                    link = &bin->next;
+                    continue;
+                }
+                *link = bin->next;
+                for (CUdeviceptr address; (address = take(bin)) != 0;) {
+                    release(bin->device, address, bin->capacity, NULL, IDLE);
+                    tw_discount_captured(capture);
+                }
+                PyMem_Free(bin);
+                link = &bins[i];  // one of idle blocks may have come into this chain
+            }
+        }
+    }
+}
+
+int tw_pool_allocate(DeviceState *device, int index, size_t size, CUstream stream, uint64_t capture,
+                     CUdeviceptr *address, size_t *capacity)
+{
+    Statistics *s = &statistics[index];
+    *capacity = size_class(size);
+    collect();
+    if (capture != 0 && capture != UNKNOWN_CAPTURE) {
+        *address = take(find_bin(index, stream, capture, *capacity, 0));
+        if (*address != 0) {
+            s->allocations++;
+            s->reuses++;
+            return 0;
+        }
+    }
+    *address = take(find_bin(index, stream, 0, *capacity, 0));
+    if (*address == 0) {
+        *address = take(find_bin(index, NULL, IDLE, *capacity, 0));
+    }
+    if (*address == 0 && tw_is_recorded(stream)) {
+        *address = take(find_bin(index, NULL, 0, *capacity, 0));  // the graph comes after the legacy stream: see graph_end
+    }
+    if (*address != 0) {
+        s->cached_bytes -= *capacity;
+        s->reuses++;
+    } else if (allocate_anew(device, index, size, *capacity, stream, address) < 0) {
+        return -1;
+    }
+    s->allocations++;
+    s->live_bytes += *capacity;
+    if (capture != 0) {
+        tw_count_captured(capture);
+    }
+    if (s->live_bytes > s->peak_bytes) {
+        s->peak_bytes = s->live_bytes;
+    }
+    return 0;
+}
+
+// Called from deallocators: it keeps the error indicator and gives up silently where nothing can be done,
+// that is in a forked child and after the driver's own shutdown.
+void tw_pool_release(int index, CUdeviceptr address, size_t capacity, CUstream stream, uint64_t capture)
+{
+    if (!tw_driver_is_usable()) {
+        return;
+    }
+    if (capture != 0) {
+        collect();
+        if (!tw_is_capture_gone(capture)) {
+            (void)put(index, address, capacity, stream, capture);  // without memory for that it is not handed out again
+            return;
+        }
+        tw_discount_captured(capture);
+    }
+    release(index, address, capacity, stream, 0);
+}
+
 PyObject *tw_pool_statistics(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     int index;
@@ -265,6 +310,9 @@ PyObject *tw_pool_statistics(PyObject *Py_UNUSED(module), PyObject *arguments)
     }
     if (index < 0 || index >= MAX_DEVICES) {
         return PyErr_Format(tw_argument_error, "device %d does not exist", index);
+    }
+    if (tw_driver_is_usable()) {
+        collect();
     }
     return statistics_of(index);
 }
@@ -280,6 +328,7 @@ PyObject *tw_pool_trim(PyObject *Py_UNUSED(module), PyObject *arguments)
     if (device == NULL || tw_enter(device, &pushed) < 0) {
         return NULL;
     }
+    collect();
     size_t released = trim(device, index, keep_bytes < 0 ? 0 : (size_t)keep_bytes);
     tw_leave(pushed);
     return PyLong_FromSize_t(released);

@@ -35,8 +35,9 @@ typedef struct { int device; } Context;
 typedef struct { char target[64]; } Library;
 typedef struct { char name[256]; int shared; } Function;
 typedef struct { unsigned long long stamp; struct Capture *capture; } Event;
-typedef struct Capture { void *stream; const int *thread; size_t nodes; int is_invalid; unsigned long long id; } Capture;
-typedef struct { size_t nodes; } Graph;
+typedef struct UserObject { void (*destroy)(void *); void *object; int references; } UserObject;
+typedef struct { size_t nodes; UserObject *held[8]; } Graph;
+typedef struct Capture { void *stream; const int *thread; size_t nodes; int is_invalid; unsigned long long id; Graph *graph; } Capture;
 
 static Capability capabilities[MAX_DEVICES];
 static int device_count = -1;
@@ -389,9 +390,11 @@ EXPORT CUresult cuStreamGetCaptureInfo_v2(void *stream, int *status, unsigned lo
                                           const void **dependencies, size_t *count)
 {
     const Capture *capture = capture_of(stream);
-    (void)graph;
     (void)dependencies;
     (void)count;
+    if (graph != NULL) {
+        *graph = capture == NULL ? NULL : capture->graph;
+    }
     *id = capture == NULL ? (uintptr_t)stream : capture->id;
     return cuStreamIsCapturing(stream, status);
 }
@@ -408,10 +411,43 @@ EXPORT CUresult cuStreamBeginCapture_v2(void *stream, int mode)
         return CAPTURE_UNSUPPORTED;
     }
     static unsigned long long last_id = 1ull << 40;
-    *free_one = (Capture){.stream = stream, .thread = &capture_mode, .id = ++last_id};
+    *free_one = (Capture){.stream = stream, .thread = &capture_mode, .id = ++last_id, .graph = calloc(1, sizeof(Graph))};
     capture_count++;
     LOG("begin capture stream=%llu mode=%d\n", (unsigned long long)(uintptr_t)stream, mode);
     return SUCCESS;
+}
+
+static void destroy_graph(Graph *graph)
+{
+    for (int i = 0; i < 8; i++) {
+        UserObject *held = graph->held[i];
+        if (held != NULL && --held->references == 0) {
+            held->destroy(held->object);
+            free(held);
+        }
+    }
+    free(graph);
+}
+
+EXPORT CUresult cuUserObjectCreate(void **made, void *object, void (*destroy)(void *), unsigned int references,
+                                   unsigned int flags)
+{
+    UserObject *user = calloc(1, sizeof *user);
+    *user = (UserObject){.destroy = destroy, .object = object, .references = (int)references};
+    *made = user;
+    return flags == 1 ? SUCCESS : INVALID_VALUE;  // what the real one insists on
+}
+
+// With flag 1 the caller's reference becomes the graph's.
+EXPORT CUresult cuGraphRetainUserObject(void *graph, void *object, unsigned int count, unsigned int flags)
+{
+    for (int i = 0; i < 8 && count == 1 && flags == 1; i++) {
+        if (((Graph *)graph)->held[i] == NULL) {
+            ((Graph *)graph)->held[i] = object;
+            return SUCCESS;
+        }
+    }
+    return INVALID_VALUE;
 }
 
 EXPORT CUresult cuStreamEndCapture(void *stream, void **graph)
@@ -429,11 +465,11 @@ EXPORT CUresult cuStreamEndCapture(void *stream, void **graph)
     *capture = (Capture){0};
     LOG("end capture nodes=%zu\n", ended.nodes);
     if (ended.is_invalid) {
+        destroy_graph(ended.graph);
         return CAPTURE_INVALIDATED;
     }
-    Graph *made = calloc(1, sizeof *made);
-    made->nodes = ended.nodes;
-    *graph = made;
+    ended.graph->nodes = ended.nodes;
+    *graph = ended.graph;
     return SUCCESS;
 }
 
@@ -455,7 +491,13 @@ EXPORT CUresult cuGraphGetNodes(void *graph, void **nodes, size_t *count)
 EXPORT CUresult cuGraphInstantiateWithFlags(void **instance, void *graph, unsigned long long flags)
 {
     (void)flags;
-    *instance = memcpy(calloc(1, sizeof(Graph)), graph, sizeof(Graph));
+    Graph *made = memcpy(calloc(1, sizeof *made), graph, sizeof *made);
+    for (int i = 0; i < 8; i++) {
+        if (made->held[i] != NULL) {
+            made->held[i]->references++;
+        }
+    }
+    *instance = made;
     return SUCCESS;
 }
 
@@ -465,8 +507,8 @@ EXPORT CUresult cuGraphLaunch(void *instance, void *stream)
     return SUCCESS;
 }
 
-EXPORT CUresult cuGraphDestroy(void *graph) { LOG("cuGraphDestroy\n"); free(graph); return SUCCESS; }
-EXPORT CUresult cuGraphExecDestroy(void *instance) { LOG("cuGraphExecDestroy\n"); free(instance); return SUCCESS; }
+EXPORT CUresult cuGraphDestroy(void *graph) { LOG("cuGraphDestroy\n"); destroy_graph(graph); return SUCCESS; }
+EXPORT CUresult cuGraphExecDestroy(void *instance) { LOG("cuGraphExecDestroy\n"); destroy_graph(instance); return SUCCESS; }
 
 EXPORT CUresult cuEventCreate(void **event, unsigned int flags)
 {

@@ -375,8 +375,12 @@ def capture_begins():
     assert driver.cuStreamBeginCapture_v2(handle, 1) == 0
 
 def capture_ends():
-    graph = ctypes.c_void_p()
+    graph, instance = ctypes.c_void_p(), ctypes.c_void_p()
     assert driver.cuStreamEndCapture(handle, ctypes.byref(graph)) == 0
+    made = driver.cuGraphInstantiateWithFlags(ctypes.byref(instance), graph, ctypes.c_ulonglong(0))
+    assert made == 0
+    assert driver.cuGraphDestroy(graph) == 0
+    return instance                     # what runs
 
 # Of a library that works on the captured stream, as torch does.
 class Tensor(Exporter): pass
@@ -429,3 +433,49 @@ print(memory.empty(4096, dtypes.float32, stream=own).address != taken)
     )
     assert done.output.strip() == "True"
     assert not done.lines("cuMemFree")
+
+
+def test_what_was_handed_out_in_a_capture_is_everyones_when_its_graph_is_gone(run: Run) -> None:
+    run(
+        _FOREIGN
+        + """
+capture_begins()
+first = addresses()
+kept = memory.empty(4096, dtypes.float32, stream=own)
+instance = capture_ends()
+others = [memory.empty(n, dtypes.float32) for n in (1000, 5)]
+assert not set(first) & {other.address for other in others}
+held = memory.memory_statistics().live_bytes
+assert driver.cuGraphExecDestroy(instance) == 0
+after = memory.memory_statistics()
+assert after.live_bytes == held - 4096 - 512, (held, after)     # but for what the program has
+others += [memory.empty(n, dtypes.float32) for n in (1000, 5)]
+assert set(first) == {other.address for other in others[2:]}
+own.synchronize()
+address = kept.address
+del kept
+assert memory.empty(4096, dtypes.float32, stream=own).address == address
+"""
+    )
+
+
+def test_a_program_that_captures_again_and_again_takes_no_more_memory(run: Run) -> None:
+    run(
+        _FOREIGN
+        + """
+for turn in range(300):
+    capture_begins()
+    addresses()
+    result = memory.empty(4096, dtypes.float32, stream=own)
+    instance = capture_ends()
+    if turn % 2:
+        del result                      # before its graph, or after
+    assert driver.cuGraphExecDestroy(instance) == 0
+    result = None
+    now = memory.memory_statistics()
+    if turn == 1:
+        first = now
+assert now.live_bytes == first.live_bytes
+assert now.driver_allocations == first.driver_allocations
+"""
+    )

@@ -282,6 +282,25 @@ def test_torch_captures_our_launches(torch: ModuleType) -> None:
         assert torch.equal(z, torch.full_like(z, 8 * value))
 
 
+def test_graphs_of_torchs_that_are_gone_leave_no_memory(torch: ModuleType) -> None:
+    x = torch.ones(COUNT, device="cuda")
+    elementwise.add(x, x)
+    size = 4 * COUNT
+    before = memory.memory_statistics().live_bytes
+    for value in range(1, 41):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            twice = elementwise.add(x, x)
+            result = torch.from_dlpack(elementwise.add(twice, twice))
+        x.fill_(value)
+        graph.replay()
+        assert torch.equal(result, torch.full_like(x, 4 * value))
+        del graph, twice, result
+        torch.cuda.synchronize()
+    # The driver tells of a graph's end when it comes to it.
+    assert memory.memory_statistics().live_bytes - before <= 10 * size
+
+
 def test_our_graphs_hold_launches_on_torch_tensors(torch: ModuleType) -> None:
     x = torch.ones(COUNT, device="cuda")
     out = torch.zeros_like(x)
