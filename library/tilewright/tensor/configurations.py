@@ -254,7 +254,7 @@ def matmul_configuration(
 
 # Products with scales on the device, of blocks of 128 along K; what has more than 128 columns is
 # computed in halves. The others than `SCALED` are for GPUs that copy blocks by themselves.
-SCALED = DotConfiguration(64, 128, 128, 8, 4)
+SCALED = DotConfiguration(64, 128, 128, 8, 6)
 SCALED_BLOCKS = (
     DotConfiguration(128, 256, 128, 8, 4),
     SCALED,
