@@ -18,8 +18,8 @@ from tilewright.kernels.cross_entropy_parts import (
     weight_of,
 )
 from tilewright.kernels.cross_entropy_walk import folded, take_folded
-from tilewright.kernels.norm_parts import as_words, halves, held_back, joined
-from tilewright.kernels.rows import edge_of, load_part
+from tilewright.kernels.norm_parts import as_words, halves, held_back
+from tilewright.kernels.rows import edge_of, joined, load_part
 from tilewright.kernels.softmax import LOG2_E, LOWEST, exponential
 
 
