@@ -32,6 +32,8 @@ _ATTEMPTS: tuple[tuple[str, ...], ...] = (
     ("-minnctapersm=1", "-regUsageLevel=10"),
 )
 
+# Room for one program is no wish: specialised kernels move registers between their warps by it.
+_ROOM = re.compile(r"^\.minnctapersm (?!1$)\d+$\n", re.MULTILINE)
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -49,13 +51,19 @@ def assemble(
 ) -> Cubin:
     """Assemble PTX for `target`; of several attempts, the first that spills no register.
 
+    What asks for room for several programs at once gives way before registers are spilled.
+
     Raises InternalCompilerError when ptxas refuses, crashes or does not finish; ToolchainError
     without ptxas.
     """
     parsed = parse_ptx(ptx) if isinstance(ptx, str) else ptx
+    attempts = [(parsed, flags) for flags in _ATTEMPTS]
+    if _ROOM.search(parsed.text):
+        roomless = replace(parsed, text=_ROOM.sub("", parsed.text))
+        attempts = [attempts[0], *((roomless, flags) for flags in _ATTEMPTS)]
     tried: list[Cubin] = []
-    for flags in _ATTEMPTS:
-        tried.append(_attempt(parsed, target, flags, options=options, timeout_s=timeout_s))
+    for text, flags in attempts:
+        tried.append(_attempt(text, target, flags, options=options, timeout_s=timeout_s))
         if tried[-1].spill_bytes == 0:
             return tried[-1]
     return min(tried, key=lambda cubin: cubin.spill_bytes)

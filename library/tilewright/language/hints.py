@@ -60,7 +60,6 @@ def resident(programs: int | constexpr) -> None:
     """Let so many programs fit a multiprocessor at once, which bounds their registers.
 
     Left alone, the assembler gives a thread as many as help it. A program that waits for memory
-    gains more from a second one beside it; registers that then do not suffice are spilled. The
-    general form of a kernel, which assumes nothing of its arguments, is left alone.
+    gains more from a second one beside it. Where registers would be spilled the wish gives way.
     """
     outside_kernel(resident)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from helpers.mlir_texts import kernel
@@ -62,12 +64,34 @@ def test_kernel_place_is_in_the_message() -> None:
 
 
 def test_spills_are_avoided_where_a_thread_may_have_more_registers(text: str) -> None:
-    # 128 floats alive at once: more than occupancy would like, fewer than the hardware has.
-    count = 112
+    # 112 floats alive at once: more than occupancy would like, fewer than the hardware has.
+    cubin = assemble(parse_ptx(with_floats(text, 112)), Target(12, 0, "f"))
+    assert cubin.registers > 112
+    assert cubin.spill_bytes == 0
+
+
+@pytest.mark.parametrize(("floats", "most"), [(16, 32), (112, 255)])
+def test_room_for_programs_gives_way_before_registers_are_spilled(
+    floats: int, most: int, text: str
+) -> None:
+    """16 programs of 128 threads leave a thread 32 registers."""
+    ptx = with_floats(text, floats)
+    threads = re.search(r"^\.reqntid (\d+).*$", ptx, re.MULTILINE)
+    assert threads is not None
+    asked = f".minnctapersm {65536 // 32 // int(threads[1])}"
+    cubin = assemble(
+        parse_ptx(ptx.replace(threads[0], f"{threads[0]}\n{asked}")), Target(9, 0, "a")
+    )
+    assert floats < cubin.registers <= most
+    assert cubin.spill_bytes == 0
+
+
+def with_floats(text: str, count: int) -> str:
+    """Return PTX with the body of one that keeps `count` floats alive at once."""
     loads = "\n".join(f"ld.volatile.global.f32 %f{i}, [%rd1+{4 * i}];" for i in range(count))
     stores = "\n".join(f"st.volatile.global.f32 [%rd1+{4 * i}], %f{i};" for i in range(count))
     body = text.index("{", text.index(".reqntid"))
-    wide = f"""{text[:body]}{{
+    return f"""{text[:body]}{{
 .reg .f32 %f<{count}>;
 .reg .b64 %rd<2>;
 ld.param.b64 %rd1, [k_param_0];
@@ -76,9 +100,6 @@ ld.param.b64 %rd1, [k_param_0];
 ret;
 }}
 """
-    cubin = assemble(parse_ptx(wide), Target(12, 0, "f"))
-    assert cubin.registers > count
-    assert cubin.spill_bytes == 0
 
 
 def test_disassembly_shows_instructions(text: str) -> None:
