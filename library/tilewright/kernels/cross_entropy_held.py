@@ -22,6 +22,9 @@ from tilewright.kernels.norm_parts import as_words, halves, held_back
 from tilewright.kernels.rows import edge_of, joined, load_part
 from tilewright.kernels.softmax import LOG2_E, LOWEST, exponential
 
+# Parts that registers hold: one more would be spilled.
+HELD = tl.constexpr(7)
+
 
 @tl.kernel
 def largest_of(words, otherwise, dtype: tl.constexpr):
@@ -71,7 +74,7 @@ def entropy_of_held_row(
     smoothing, z_loss, has_gradient,
     PART: tl.constexpr, STAGES: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Write loss and gradient of a row of which 8 * PART elements are held, and others walked.
+    """Write loss and gradient of a row of which HELD * PART elements are held, and others walked.
 
     A row that does not count is read too, as in `entropy_of_row`.
     """
@@ -81,11 +84,11 @@ def entropy_of_held_row(
     edge_lanes, inside = edge_of(lead, body, width, 16)
     lowest = float("-inf")
     words = ()
-    for i in tl.static_range(8):
+    for i in tl.static_range(HELD):
         part = load_part(x_row, i * PART, (i + 1) * PART, body, lowest, ".cg")
         words = joined(words, as_words(part))
     edge = tl.load(x_row + edge_lanes, mask=inside, other=lowest).to(tl.float32)
-    first = 8 * PART
+    first = HELD * PART
     full = first + tl.maximum(body - first, 0) // BLOCK_N * BLOCK_N
     rest = full + tl.arange(0, BLOCK_N)
     running_max = tl.full((rest.numel // 8,), LOWEST, tl.float32)
@@ -131,7 +134,7 @@ def entropy_of_held_row(
                 values = tl.async_copy(x_row + lanes, cache_modifier=".cg")
                 store_chunk(dx_row, values, lanes, None, highest, column, factor, share, less)
             last = all_held_back(again, total)
-            for i in tl.static_range(8):
+            for i in tl.static_range(HELD):
                 low, high = halves(last[i], dtype)
                 lanes = i * PART + tl.arange(0, PART)
                 store_chunk(

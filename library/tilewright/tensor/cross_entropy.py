@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tilewright.tensor.arrays import Array, dtype_of, new_array
 from tilewright.tensor.axes import must_be_apart
-from tilewright.tensor.cross_entropy_launches import LossOptions, Rows, has_unit_rows
+from tilewright.tensor.cross_entropy_launches import LossOptions, Rows, is_direct
 from tilewright.tensor.geometry import geometry_of, operands, result_geometry, result_of
-from tilewright.tensor.movement import copy_elements
+from tilewright.tensor.movement import copy, copy_elements
 
 
 def cross_entropy(
@@ -34,7 +34,7 @@ def cross_entropy(
     logits, targets, weights = arrays
     rows = Rows.of(logits, targets, weights, options)
     losses = rows.new_losses()
-    rows.run(rows.x, losses, None, None)
+    rows.run(rows.x if is_direct(rows.x) else copy(rows.x), losses, None, None)
     return rows.reduced(losses)
 
 
@@ -69,13 +69,14 @@ def cross_entropy_backward(
         geometry_of(rows.x),
     ))  # fmt: skip
     losses = rows.new_losses()
+    read = rows.x if is_direct(rows.x) else copy(rows.x)
     operands_of_rows = [rows.x, rows.target, given, weights, dx]
     if result is not None and (
-        not has_unit_rows(dx) or must_be_apart(operands_of_rows, 4, 0b1)
+        not is_direct(read, dx) or must_be_apart(operands_of_rows, 4, 0b1)
     ):  # fmt: skip
-        apart = new_array(rows.x.shape, dtype_of(rows.x), rows.x)
-        rows.run(rows.x, losses, apart, given)
+        apart = new_array(read.shape, dtype_of(read), read)
+        rows.run(read, losses, apart, given)
         copy_elements(apart, dx)
     else:
-        rows.run(rows.x, losses, dx, given)
+        rows.run(read, losses, dx, given)
     return dx, rows.reduced(losses)

@@ -26,7 +26,6 @@ from tilewright.tensor.arrays import (
     as_number,
     check_is_float,
     dtype_of,
-    fits_fast,
     new_array,
     on_host,
     stand_in,
@@ -53,7 +52,6 @@ from tilewright.tensor.launches import (
     Piece,
     PlannedLaunch,
     Pointer,
-    is_aligned,
     pieces,
     planned,
     tile_options,
@@ -61,7 +59,7 @@ from tilewright.tensor.launches import (
 from tilewright.tensor.movement import contiguous, copy
 from tilewright.tensor.products import check_choice
 from tilewright.tensor.rows import check_rows, number_for
-from tilewright.tensor.strides import IndexSpace, Shape, Strides
+from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
 
 REDUCTIONS = ("none", "sum", "mean")
 
@@ -70,6 +68,8 @@ _X, _PLACES, _WEIGHT, _COUNTS, _DLOSS, _LOSSES, _DX = range(7)
 _MOST_PARTS = int(str(MOST_PARTS.value))
 # Bytes to which both rows must lie alike for the accesses of long ones.
 _VECTOR_BYTES = 16
+# A grid's height, so that what a multiple of it begins at is aligned.
+_HIGHEST = GRID_HEIGHT // 16 * 16
 _LEAST_INT64 = -(2**63)
 
 
@@ -143,6 +143,8 @@ class Rows:
         targets = as_array(target, name="target")
         _check_targets(x, classes, targets, weight)
         targets = contiguous(targets)
+        if weight is not None and not are_aligned((weight,)):
+            weight = copy(weight)
         count = prod(targets.shape)
         parts = min(max(-(-count // TARGETS.block_n), 1), _MOST_PARTS)
         places = new_array((count,), int32, x)
@@ -179,9 +181,8 @@ class Rows:
     ) -> None:
         """Write the losses of the rows `x`, of all from row `first` on, and `dx` unless None.
 
-        Elements of a row of `dx` lie side by side; an `x` of which they do not is copied.
+        Kernels take `x` and `dx` as they lie, see `is_direct`.
         """
-        x = x if has_unit_rows(x) else contiguous(x)
         is_each = dloss is not None and self.options.reduction == "none"
         plan = _plan_rows(
             geometry_of(x),
@@ -228,9 +229,18 @@ class Rows:
         return result
 
 
-def has_unit_rows(array: Array) -> bool:
-    """Return whether the elements of a row lie side by side."""
-    return array.shape[-1] == 1 or geometry_of(array).strides[-1] == 1
+def is_direct(*arrays: Array) -> bool:
+    """Return whether kernels take arrays of one shape as they lie, else copies of them.
+
+    Elements of a row lie side by side, the first one aligned, and rows along two axes.
+    """
+    first, *_ = every = [geometry_of(array) for array in arrays]
+    if not all(array.is_aligned for array in every):
+        return False
+    if first.shape[-1] > 1 and any(array.strides[-1] != 1 for array in every):
+        return False
+    strides = tuple(array.strides for array in every)
+    return collapsed(first.shape, strides, rank=3, keep_last=True) is not None
 
 
 def loss_dtype(x: Array) -> DType:
@@ -331,9 +341,6 @@ def _plan_rows(
     each = (*_row_strides(x.shape[:-1]), 0)
     strides = (x.strides, each, each, x.strides if dx is None else dx.strides)
     flags = (int(weight is not None), int(has_dloss), int(is_mean), int(dx is not None))
-    is_whole = (x.is_aligned and (dx is None or dx.is_aligned)) and (
-        weight is None or weight.is_aligned
-    )
     launches = []
     for piece in _low_pieces(x.shape, strides):
         at_x, at_places, at_losses, at_dx = piece.pointers(_X, _PLACES, _LOSSES, _DX)
@@ -355,7 +362,6 @@ def _plan_rows(
                 pointers,
                 (int(is_each), parts),
                 flags,
-                is_whole=is_whole,
                 is_spread=is_smoothed and weight is not None,
             )
         )
@@ -366,8 +372,8 @@ def _low_pieces(shape: Shape, strides: tuple[Strides, ...]) -> Iterator[Piece]:
     """Cut rows into pieces whose outer axis is no longer than a grid is high."""
     for piece in pieces(shape, strides, rank=3, keep_last=True):
         space = piece.space
-        for start in range(0, space.sizes[0], GRID_HEIGHT):
-            sizes = (min(GRID_HEIGHT, space.sizes[0] - start), *space.sizes[1:])
+        for start in range(0, space.sizes[0], _HIGHEST):
+            sizes = (min(_HIGHEST, space.sizes[0] - start), *space.sizes[1:])
             offsets = tuple(
                 offset + start * walk[0]
                 for offset, walk in zip(piece.offsets, space.strides, strict=True)
@@ -389,10 +395,9 @@ def _launch(
     tail: tuple[int, ...],
     flags: tuple[int, ...],
     *,
-    is_whole: bool,
     is_spread: bool,
 ) -> PlannedLaunch:
-    """Plan a piece: whole rows where one program holds them and all begins aligned, else walked."""
+    """Plan a piece: rows that one program holds, else walked."""
     space = piece.space
     outer, rows, columns = space.sizes
     x_walk, dx_walk = space.strides[0][:2], space.strides[3][:2]
@@ -406,12 +411,7 @@ def _launch(
     elif columns <= CROSS_ENTROPY.block_n:
         kernel, tiles = kernels.entropy, CROSS_ENTROPY
         programs = -(-rows // tiles.block_m)
-    elif (
-        is_whole
-        and is_aligned((x,) * 4, piece)
-        and fits_fast(kernels.entropy_row, 7, integers)
-        and _are_alike(x, x_walk, dx_walk)
-    ):
+    elif _are_alike(x, x_walk, dx_walk):
         long = rows_configuration(columns, CROSS_ENTROPY_LONG)
         if long is None and is_narrow:
             long = CROSS_ENTROPY_HELD
