@@ -22,7 +22,12 @@ from tilewright.tensor.arrays import (
 )
 from tilewright.tensor.attention_features import attend, lengths_of
 from tilewright.tensor.attention_launches import BIAS, LSE, OUT, Attention, Heads, K, Q, V, launches
-from tilewright.tensor.attention_options import as_features, as_mask, as_sequences
+from tilewright.tensor.attention_options import (
+    as_features,
+    as_mask,
+    as_sequences,
+    check_not_over_sequences,
+)
 from tilewright.tensor.attention_window import as_window, check_lengths, window_of
 from tilewright.tensor.axes import must_be_apart
 from tilewright.tensor.configurations import ATTENTION_16, ATTENTION_32
@@ -40,6 +45,7 @@ from tilewright.tensor.products import check_choice, precision_of
 from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
 
 PRECISIONS = ("tf32x3", "tf32")
+_NONE = 0.0
 
 
 def attention(
@@ -51,9 +57,9 @@ def attention(
     mask: object | None = None,
     causal: bool = False,
     window: tuple[int | None, int | None] | None = None,
-    softcap: float = 0.0,
+    softcap: float = _NONE,
     scale: float | None = None,
-    dropout: float = 0.0,
+    dropout: float = _NONE,
     seed: int = 0,
     offset: int = 0,
     q_starts: object | None = None,
@@ -99,28 +105,27 @@ def attention(
     sides, is_causal = as_window(window), as_flag(causal, name="causal")
     plan = _plan(geometries, sides, is_causal, is_positive, input_precision)
     result = result_of(arrays, OUT, plan.result)
-    is_plain = mask is None and not softcap and not dropout and not longest
-    if not (is_plain and q_starts is None and k_starts is None):
+    has_no_arrays = mask is None and q_starts is None and k_starts is None and longest is None
+    # Constants of the signature, as in most calls; whatever else is looked at more closely.
+    is_plain = has_no_arrays and softcap is _NONE and dropout is _NONE
+    if not is_plain:
         features = as_features(softcap, dropout, seed, offset)
         first, keys, values, added, _, logarithms = arrays
         assert first is not None and keys is not None and values is not None  # noqa: PT018
         sequences = as_sequences(q_starts, k_starts, longest, first, keys)
         shown = as_mask(mask)
-        if sequences is not None and (added is not None or shown is not None):
-            msg = "sequences in a row take neither bias nor mask"
-            raise ArgumentError(msg)
-        if plan.is_empty:
+        check_not_over_sequences(sequences, added, shown)
+        if not features.is_plain or shown is not None or sequences is not None:
+            if plan.is_empty:
+                return result
+            lengths = lengths_of(first, keys, sequences)
+            seen = window_of(sides, causal=is_causal, queries=lengths.queries, keys=lengths.keys)
+            attend(
+                first, keys, values, result,
+                lse=logarithms, bias=added, mask=shown, sequences=sequences, window=seen,
+                features=features, scale=plan.scale if factor is None else factor,
+            )  # fmt: skip
             return result
-        lengths = lengths_of(first, keys, sequences)
-        attend(
-            first, keys, values, result,
-            lse=logarithms, bias=added, mask=shown, sequences=sequences,
-            window=window_of(
-                sides, causal=is_causal, queries=lengths.queries, keys=lengths.keys
-            ),
-            features=features, scale=plan.scale if factor is None else factor,
-        )  # fmt: skip
-        return result
     if out is not None and must_be_apart(arrays, OUT, 0):
         apart = attention(
             q, k, v,

@@ -33,6 +33,7 @@ from tilewright.tensor.attention_options import (
     as_features,
     as_mask,
     as_sequences,
+    check_not_over_sequences,
     check_over_scores,
 )
 from tilewright.tensor.attention_window import Window, as_window, check_lengths, window_of
@@ -112,9 +113,7 @@ def attention_backward(
     shown = as_mask(mask)
     if shown is not None:
         check_over_scores(shown, scores_shape(query, key), name="mask")
-    if sequences is not None and (added is not None or shown is not None):
-        msg = "sequences in a row take neither bias nor mask"
-        raise ArgumentError(msg)
+    check_not_over_sequences(sequences, added, shown)
     if dbias is not None and added is None:
         msg = "dbias is given without the bias whose gradient it takes"
         raise ArgumentError(msg)

@@ -124,6 +124,15 @@ def as_mask(mask: object | None) -> Array | None:
     return array
 
 
+def check_not_over_sequences(
+    sequences: Sequences | None, bias: Array | None, mask: Array | None
+) -> None:
+    """Raise ArgumentError for a bias or a mask over sequences in a row."""
+    if sequences is not None and (bias is not None or mask is not None):
+        msg = "sequences in a row take neither bias nor mask; window and causal count from each end"
+        raise ArgumentError(msg)
+
+
 def over_scores(array: Array, scores: Shape, *, name: str) -> tuple[Array, Strides]:
     """Return an array that broadcasts to the scores, and its strides along batch, heads and rows.
 

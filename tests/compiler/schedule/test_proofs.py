@@ -157,6 +157,51 @@ def _attention_gradient_cases() -> list[Case]:
     ]
 
 
+def _features(dtype: DType, dim: int, *, packed: bool) -> tuple[list[Array], dict[str, Any]]:
+    """Return q, k and v, and options: all at once, or sequences in a row."""
+    q, k, v = (operand((2, rows, dim), dtype) for rows in (70, 90, 90))
+    if packed:
+        starts = (np.array(numbers, np.int32) for numbers in ((0, 30, 30, 70), (0, 50, 90, 90)))
+        return [q, k, v], dict(zip(("q_starts", "k_starts"), starts, strict=True))
+    mask = np.random.default_rng(0).random((70, 90)) < 0.8
+    options = {"softcap": 2.0, "dropout": 0.25, "seed": 3, "window": (40, 20)}
+    return [q, k, v], {"bias": operand((2, 70, 90), dtype), "mask": mask, **options}
+
+
+def _attention_with_features(dtype: DType, dim: int, *, packed: bool) -> object:
+    arrays, options = _features(dtype, dim, packed=packed)
+    return attention(*arrays, **options)
+
+
+def _gradients_with_features(dtype: DType, dim: int, *, packed: bool) -> object:
+    arrays, options = _features(dtype, dim, packed=packed)
+    if not packed:
+        options["dbias"] = np.empty_like(options["bias"])
+    given: list[Any] = [*arrays, arrays[0], np.zeros((2, 70), np.float32), arrays[0]]
+    return attention_backward(*given, **options)
+
+
+def _feature_cases() -> list[Case]:
+    tables = (
+        (bfloat16, configurations.ATTENTION_FEATURED),
+        (float16, configurations.ATTENTION_FEATURED),
+        (float32, configurations.ATTENTION_FEATURED_32),
+    )
+    calls = {"attention": _attention_with_features, "attention_backward": _gradients_with_features}
+    return [
+        Case(
+            f"{name}-features-{dtype}-{tiles.block_k}-{'packed' if packed else 'flags'}",
+            partial(call, dtype, tiles.block_k, packed=packed),
+            dtype == bfloat16 and tiles.block_k == 64 and not packed,
+        )
+        for dtype, table in tables
+        for tiles in table
+        for name, call in calls.items()
+        if dtype != float32 or name == "attention"
+        for packed in (False, True)
+    ]
+
+
 def _convolution(dtype: DType, *, last: bool) -> object:
     channels, filters = (32, 48) if last else (5, 7)
     x, w = operand((2, 9, 7, channels), dtype), operand((filters, 3, 3, channels), dtype)
@@ -281,6 +326,7 @@ CASES = [
     *_matmul_cases(),
     *_attention_cases(),
     *_attention_gradient_cases(),
+    *_feature_cases(),
     *_convolution_cases(),
     *_row_cases(),
     *_wide_row_cases(),
