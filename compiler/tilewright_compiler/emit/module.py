@@ -91,7 +91,7 @@ def emit_module(module: Module) -> MlirText:
     if producer_warps:
         # ptxas lets registers move between warpgroups only if it knows that one CTA is enough.
         attributes += ", nvvm.minctasm = 1 : i32"
-    elif programs and signature.specialization == "fast":
+    elif programs:
         attributes += f", nvvm.minctasm = {max(programs)} : i32"
     lines = [
         "module attributes {gpu.container_module} {",
