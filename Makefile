@@ -15,6 +15,8 @@ build_env := build/env-build
 build_python := $(build_env)/bin/python
 build_ready := $(build_env)/.ready-$(interpreter)-$(call digest,wheels/locks/dev.txt)
 tilewright := $(build_python) -m tilewright.cli.main
+other_bindings := build/bindings-12
+other_ready := $(other_bindings)/.ready-$(interpreter)-$(call digest,wheels/locks/bindings-12.txt)
 native := wheels/CMakeLists.txt $(sort $(wildcard library/native/*.[ch]))
 launcher := build/launcher/.built-$(interpreter)-$(call digest,$(native))
 
@@ -36,8 +38,8 @@ wheel: $(launcher) $(clean_ready)  ## Compile the bundle, build the wheel, check
 release: $(launcher) $(clean_ready)  ## Run the checklist of a release; RELEASE=--rehearse on any commit
 	$(tilewright) dev release-check --python $(clean_python) $(RELEASE)
 
-test: lint  ## Lint, types, import rules and all tests
-	$(build_python) -m pytest -n 2 --dist loadgroup
+test: lint $(other_ready)  ## Lint, types, import rules and all tests
+	TILEWRIGHT_OTHER_BINDINGS=$(CURDIR)/$(other_bindings) $(build_python) -m pytest -n 2 --dist loadgroup
 
 lint: $(launcher)  ## Lint, types and import rules alone
 	$(build_env)/bin/ruff check .
@@ -52,6 +54,9 @@ locks:  ## Write wheels/locks/ anew from pyproject.toml
 		--generate-hashes --no-header --no-emit-find-links -o wheels/locks/run.txt
 	build/env-locks/bin/uv pip compile -q pyproject.toml --extra compiler --extra dev --universal \
 		--python-version 3.11 --generate-hashes --no-header --no-emit-find-links -o wheels/locks/dev.txt
+	printf 'cuda-bindings>=12.9,<13\n' | build/env-locks/bin/uv pip compile -q - --no-deps --universal \
+		--python-version 3.11 --generate-hashes --no-header --no-emit-find-links --no-annotate \
+		-o wheels/locks/bindings-12.txt
 
 clean:  ## Remove everything made here, but not the caches outside the checkout
 	rm -rf build dist
@@ -69,6 +74,13 @@ $(build_ready):
 	@# The command line of these very sources: what an install would have put there.
 	printf '#!/bin/sh\nexec "%s" -m tilewright.cli.main "$$@"\n' $(CURDIR)/$(build_python) > $(build_env)/bin/tilewright
 	chmod +x $(build_env)/bin/tilewright
+	@touch $@
+
+# The older of the bindings that we serve: the tests run with both.
+$(other_ready): $(build_ready)
+	rm -rf $(other_bindings)
+	$(build_python) -m pip install -q --disable-pip-version-check --require-hashes --no-deps \
+		--target $(other_bindings) -r wheels/locks/bindings-12.txt
 	@touch $@
 
 # The launcher, in its place in the checkout: again when the C or its build changed.
