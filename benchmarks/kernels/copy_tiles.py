@@ -1,9 +1,9 @@
 """A kernel written by hand in PTX, bound to the launcher as a compiled one would be.
 
-The tile language does not make tensor maps yet, but what they cost a launch is a matter of the
-launcher: it evaluates their extents, finds the encoded descriptors in its cache and packs them. So
-this launch ABI has two of them. Everything after the choice of a binary is what other kernels use:
-the dispatcher, `load` and `make_plan`.
+What tensor maps cost a launch is a matter of the launcher: it evaluates their extents, finds the
+encoded descriptors and gives them to the driver. So this launch ABI has two of them and nothing
+else. Everything after the choice of a binary is what other kernels use: the dispatcher, `load` and
+`make_plan`.
 """
 
 from __future__ import annotations
