@@ -66,6 +66,8 @@ REDUCTIONS = ("none", "sum", "mean")
 # The operands of a launch over rows by number.
 _X, _PLACES, _WEIGHT, _COUNTS, _DLOSS, _LOSSES, _DX = range(7)
 _MOST_PARTS = int(str(MOST_PARTS.value))
+# Steps from which on one program takes longer to add up than a second launch does.
+_STEPS = 8
 # Bytes to which both rows must lie alike for the accesses of long ones.
 _VECTOR_BYTES = 16
 # A grid's height, so that what a multiple of it begins at is aligned.
@@ -209,9 +211,10 @@ class Rows:
             part_of(losses, first, count),
             stand_in(losses, dtype_of(x)) if dx is None else dx,
         ]
-        numbers = (self.options.label_smoothing, self.options.z_loss)
+        options = self.options
+        numbers = (number_for(x, options.label_smoothing), number_for(x, options.z_loss))
         for launch in plan:
-            launch.run(arrays, tuple(number_for(x, number) for number in numbers))
+            launch.run(arrays, numbers)
 
     def reduced(self, losses: Array) -> Array:
         """Return what a loss of each row is reduced to."""
@@ -219,12 +222,12 @@ class Rows:
             return viewed(losses, self.target.shape, geometry_of(self.target).strides)
         result = new_array((), dtype_of(losses), losses)
         count, is_mean = losses.shape[0], int(self.options.reduction == "mean")
-        if count > LOSSES.block_n * _MOST_PARTS:
-            partial = new_array((_MOST_PARTS,), dtype_of(losses), losses)
-            _sum_losses(count, self.counts.shape[0], 0, _MOST_PARTS).run(
-                [losses, self.counts, partial], ()
-            )
-            losses, count = partial, _MOST_PARTS
+        if count > _STEPS * LOSSES.block_n:
+            programs = min(-(-count // LOSSES.block_n), _MOST_PARTS)
+            partial = new_array((programs,), dtype_of(losses), losses)
+            first = _sum_losses(count, self.counts.shape[0], 0, programs)
+            first.run([losses, self.counts, partial], ())
+            losses, count = partial, programs
         _sum_losses(count, self.counts.shape[0], is_mean, 1).run([losses, self.counts, result], ())
         return result
 
