@@ -104,3 +104,69 @@ def block_pointers(
         right = tl.advance(right, (BLOCK_K, 0))
     out = tl.make_block_ptr(c, (m, n), (n, 1), (row, column), (BLOCK_M, BLOCK_N), (1, 0))
     tl.store(out, total.to(c.dtype), boundary_check=(0, 1))
+
+
+@tl.kernel(divisible=("n", "k"))
+def stored_again(
+    a, b, c, m, n, k,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, HOW: tl.constexpr,
+):  # fmt: skip
+    """Write `a @ b` to memory that is written before it, "first zeros", or "every step"."""
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    outside = (rows[:, None] < m) & (columns[None, :] < n)
+    places = c + rows[:, None] * n + columns[None, :]
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    if HOW == "first zeros":
+        tl.store(places, total.to(c.dtype.element_ty), mask=outside)
+    for start in range(0, k, BLOCK_K):
+        depth = start + tl.arange(0, BLOCK_K)
+        left = tl.load(
+            a + rows[:, None] * k + depth[None, :],
+            mask=(rows < m)[:, None] & (depth < k)[None, :],
+            other=0.0,
+        )
+        right = tl.load(
+            b + depth[:, None] * n + columns[None, :],
+            mask=(depth < k)[:, None] & (columns < n)[None, :],
+            other=0.0,
+        )
+        total = tl.dot(left, right, total)
+        if HOW == "every step":
+            tl.store(places, total.to(c.dtype.element_ty), mask=outside)
+    if HOW == "first zeros":
+        tl.store(places, total.to(c.dtype.element_ty), mask=outside)
+
+
+@tl.kernel(divisible=("n", "k"))
+def gathered_rows(
+    a, b, c, m, n, k,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    BY_BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Write `a[::-1] @ b`: rows of `a` from the last on, which no block has.
+
+    With `BY_BLOCKS` a descriptor reads `b`.
+    """
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, k, BLOCK_K):
+        depth = start + tl.arange(0, BLOCK_K)
+        left = tl.load(
+            a + (m - 1 - rows[:, None]) * k + depth[None, :],
+            mask=(rows < m)[:, None] & (depth < k)[None, :],
+            other=0.0,
+        )
+        if BY_BLOCKS:
+            blocks = tl.make_tensor_descriptor(b, [k, n], [n, 1], [BLOCK_K, BLOCK_N])
+            right = blocks.load([start, tl.program_id(1) * BLOCK_N])
+        else:
+            right = tl.load(
+                b + depth[:, None] * n + columns[None, :],
+                mask=(depth < k)[:, None] & (columns < n)[None, :],
+                other=0.0,
+            )
+        total = tl.dot(left, right, total)
+    outside = (rows[:, None] < m) & (columns[None, :] < n)
+    tl.store(c + rows[:, None] * n + columns[None, :], total.to(c.dtype.element_ty), mask=outside)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.abi.dtypes import int64
+from tilewright_compiler.analysis.alias import WRITING, pointer_roots
 from tilewright_compiler.analysis.blocks import BlockAccess, block_accesses
 from tilewright_compiler.analysis.polynomials import Polynomial
 from tilewright_compiler.ir.builder import Builder, ValueMap, clone_operation
@@ -32,13 +33,16 @@ _TURN = (1, 0)
 def raise_accesses(module: Module, *, stores: bool) -> Module:
     """Return the module with blocks in place of what it reads for products; calls are inlined.
 
-    With `stores`, what it writes as well. Unchanged if no load is a block.
+    With `stores`, what it writes as well. Unchanged if no load is a block, or if one in a loop is
+    none: the threads that multiply would wait for it in every iteration, where copies that they
+    start themselves run ahead.
     """
     operations = list(module.kernel.body.walk())
     read = _read_by_products(operations)
-    wanted = [o for o in operations if o in read or (stores and o.name == "store")]
+    written = _written_once(module) if stores else set[Operation]()
+    wanted = [o for o in operations if o in read or o in written]
     found, _ = block_accesses(module, wanted)
-    if not any(operation in read for operation in found):
+    if not any(o in found for o in read) or any(o not in found for o in read & _in_loops(module)):
         return module
     return dce(licm(cse(_Raising(module, found).module())))
 
@@ -63,6 +67,30 @@ def _read_by_products(operations: list[Operation]) -> set[Operation]:
             if source is not None and source.name == "load":
                 found.add(source)
     return found
+
+
+def _in_loops(module: Module) -> set[Operation]:
+    loops = [o for o in module.kernel.body.walk() if o.name in ("for", "while")]
+    return {inner for loop in loops for region in loop.regions for inner in region.walk()}
+
+
+def _written_once(module: Module) -> set[Operation]:
+    """Return the stores that a program does once, to what it writes by nothing else.
+
+    Blocks are on their way by themselves: of two for one place either may come last.
+    """
+    roots, nowhere = pointer_roots(module), frozenset[str]()
+    writes = [o for o in module.kernel.body.walk() if o.name in WRITING]
+    return {
+        store
+        for store in module.kernel.body.operations
+        if store.name == "store"
+        and not any(
+            roots.get(store.operands[0], nowhere) & roots.get(other.operands[0], nowhere)
+            for other in writes
+            if other is not store
+        )
+    }
 
 
 class _Raising:

@@ -17,7 +17,7 @@ from tilewright_compiler.ir.builder import Builder, copy_operation, rewrite_modu
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.types import SharedType, TileType, element_bytes, element_dtype
 from tilewright_compiler.layout.access import vector_width
-from tilewright_compiler.layout.atoms import FMA
+from tilewright_compiler.layout.atoms import ATOMS, FMA
 from tilewright_compiler.layout.swizzle import CHUNK_BYTES, swizzled
 from tilewright_compiler.schedule.scratch import scratch_bytes
 
@@ -53,6 +53,9 @@ def _conversions(body: Block) -> Iterator[Operation]:
             if source is not None and source.name == "convert_layout":
                 fed.setdefault(source, []).append(dot)
     for conversion, dots in fed.items():
+        # The warpgroup's instruction reads panels alone; what passes through is none.
+        if any(ATOMS[dot.attributes["atom"]].is_wgmma for dot in dots):
+            continue
         if len(dots) != uses[conversion.result] or not scratch_bytes(conversion):
             continue
         if _is_large(conversion.result) or any(

@@ -174,3 +174,41 @@ def test_a_kernel_without_blocks_is_left_alone() -> None:
     reason = why_not(module)
     assert reason is not None
     assert schedule_hopper(module) is None
+
+
+def _small(kernel: Kernel, **more: ConstexprValue) -> Module:
+    types: dict[str, ConstexprValue] = {
+        p.name: "*f16" if p.name in "abc" else "i64"
+        for p in kernel.parameters
+        if not p.is_constexpr
+    }
+    signature = signature_of(kernel, types | SMALL | more, specialization="fast")
+    return optimize(lower_kernel(kernel, signature))
+
+
+@pytest.mark.parametrize("how", ["first zeros", "every step"])
+def test_stores_to_one_place_keep_their_order(how: str) -> None:
+    """Blocks are on their way by themselves: of two, either may come last."""
+    module = _small(kernels.stored_again, HOW=how)
+    raised = raise_accesses(module, stores=True)
+    names = [operation.name for operation in raised.kernel.body.walk()]
+    assert names.count("descriptor_load") == 2
+    assert "descriptor_store" not in names
+    scheduled = schedule_hopper(module)
+    assert scheduled is not None
+    assert prove(module, scheduled, [launch("rows and columns", 100, 80, 96)], seeds=(0,))
+
+
+def test_a_factor_that_is_no_block_leaves_the_other_to_copies_that_run_ahead() -> None:
+    module = _small(kernels.gathered_rows, BY_BLOCKS=False)
+    assert raise_accesses(module, stores=True) is module
+    assert "this load gives no block" in str(why_not(module))
+
+
+def test_a_factor_by_pointers_stays_in_registers_beside_one_by_blocks() -> None:
+    """What a product of a warpgroup takes from shared memory must lie there in panels."""
+    module = _small(kernels.gathered_rows, BY_BLOCKS=True)
+    scheduled = schedule_hopper(module)
+    assert scheduled is not None, why_not(module)
+    given = launch("rows and columns", 100, 80, 96)
+    assert prove(module, scheduled, [given], seeds=(0,))
