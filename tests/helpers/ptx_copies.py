@@ -43,6 +43,9 @@ class Copies:
 def copy(machine: Machine, instruction: Instruction, threads: Array) -> None:
     """Start copies, end a group of them, or wait for groups."""
     copies = machine.copies
+    if instruction.opcode[1] == "reduce":
+        ptx_hopper.copy_bulk(machine, instruction, threads)
+        return
     match instruction.opcode[2]:
         case "bulk":
             ptx_hopper.copy_bulk(machine, instruction, threads)

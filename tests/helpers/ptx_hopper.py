@@ -200,7 +200,10 @@ def _start_copy(machine: Machine, instruction: Instruction, threads: Array) -> N
 
         def store() -> None:
             data = machine.shared[cta][places].view(tensor_map.memory.dtype)[:, 0]
-            tensor_map.memory[where[inside]] = data[inside]
+            if "reduce" in instruction.opcode:
+                tensor_map.memory[where[inside]] += data[inside]
+            else:
+                tensor_map.memory[where[inside]] = data[inside]
             machine.stored_bytes += size * int(inside.sum())
 
         owner = int(threads[0])

@@ -437,16 +437,21 @@ class Machine:
         self.write(target, threads, old, ptx_atomics.word_type(instruction))
 
     def _do_red(self, instruction: Instruction, threads: Array) -> None:
-        self._in_turn(instruction, threads, *instruction.operands)
+        pointer, given = instruction.operands
+        names = names_of(given) if given.startswith("{") else (given,)
+        size = pa.bits_of(ptx_atomics.word_type(instruction)) // 8
+        self.check_aligned(instruction, self.address(pointer, threads), size * len(names))
+        for index, name in enumerate(names):
+            self._in_turn(instruction, threads, pointer, name, offset=index * size)
 
     def _in_turn(
-        self, instruction: Instruction, threads: Array, pointer: str, *given: str
+        self, instruction: Instruction, threads: Array, pointer: str, *given: str, offset: int = 0
     ) -> Array:
         if not ptx_atomics.is_known(instruction):
             msg = f"{instruction}: no such atomic operation"
             raise PtxFault(msg)
         type_ = ptx_atomics.word_type(instruction)
-        address, size = self.address(pointer, threads), pa.bits_of(type_) // 8
+        address, size = self.address(pointer, threads) + offset, pa.bits_of(type_) // 8
         self.check_aligned(instruction, address, size)
         values = [self.read(operand, threads, type_) for operand in given]
         old = np.zeros(len(threads), pa.DTYPES[type_])

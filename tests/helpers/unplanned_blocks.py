@@ -145,3 +145,24 @@ def two_walks(x, y, out, m, n, k, half, BLOCK: tl.constexpr):
         for start in range(half, k, BLOCK):
             total = tl.dot(a.load([row, start]), b.load([start, 0]), total * 0.5)
         c.store([row, 0], total.to(out.dtype))
+
+
+@tl.kernel(divisible=("n", "k"))
+def scattered_products(
+    x, y, scale, out, m, n, k,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Add `(x @ y.T * scale).T @ x` to `out`, f32 `[N, K]`, the inner product rounded.
+
+    `scale` is f32 `[1, N]`, and K within one block. Programs have rows of x, and add to all of
+    `out`.
+    """
+    a = tl.make_tensor_descriptor(x, [m, k], [k, 1], [BLOCK_M, BLOCK_K])
+    b = tl.make_tensor_descriptor(y, [n, k], [k, 1], [BLOCK_N, BLOCK_K])
+    c = tl.make_tensor_descriptor(scale, [n], [1], [BLOCK_N])
+    target = tl.make_tensor_descriptor(out, [n, k], [k, 1], [BLOCK_N, BLOCK_K])
+    rows = a.load([tl.program_id(0) * BLOCK_M, 0])
+    for start in range(0, n, BLOCK_N):
+        inner = tl.dot(rows, tl.trans(b.load([start, 0])))
+        inner = (inner * c.load([start])[None, :]).to(x.dtype)
+        target.atomic_add([start, 0], tl.dot(tl.trans(inner), rows))

@@ -39,8 +39,10 @@ def pointer_roots(module: Module) -> dict[Value, Roots]:
     return roots
 
 
-READING = frozenset({"load", "descriptor_load", *ATOMICS})
-WRITING = frozenset({"store", "descriptor_store", "tma_store", "atomic_rmw", "atomic_cas"})
+READING = frozenset({"load", "descriptor_load", "descriptor_add", *ATOMICS})
+WRITING = frozenset(
+    {"store", "descriptor_store", "descriptor_add", "tma_store", "atomic_rmw", "atomic_cas"}
+)
 
 
 def arguments_of(

@@ -4,7 +4,8 @@ One thread does the operation of an element and tells the others that hold it of
 shared memory. What nobody asks for is `red`. Floats are compared as integers: those of positive
 numbers are ordered like signed ones, those of negative numbers the other way round. What sm_80 has
 no instruction for, elements of 16 bits but the sum of f16, is a loop around `cas`, which compares
-bits, so that a NaN ends it too. Two halves that lie together are added at once.
+bits, so that a NaN ends it too. Two halves that lie together are added at once, and on sm_90a so
+are up to four f32.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from tilewright.abi.dtypes import DType, float16
+from tilewright.abi.dtypes import DType, float16, float32
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.access_plan import plan_atomic, register_sources
 from tilewright_compiler.emit import arithmetic, words
@@ -28,7 +29,7 @@ from tilewright_compiler.emit.text import FunctionText
 from tilewright_compiler.emit.types import POINTER, dtype_text
 from tilewright_compiler.emit.words import Words
 from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.ir.ops.atomics import ATOMICS, BITWISE, mask_index
+from tilewright_compiler.ir.ops.atomics import ATOMICS, BITWISE, elements_at_once, mask_index
 from tilewright_compiler.ir.types import TileType, element_bytes, element_dtype, element_type
 from tilewright_compiler.layout.share import plan_share
 
@@ -79,11 +80,18 @@ def _emit(emitter: KernelEmitter, operation: Operation) -> None:
     masks = None if mask is None else emitter.fragment(mask)
     fragments = [emitter.fragment(value) for value in values]
     groups, sources = _groups(emitter, operation)
-    form = _Form(text, operation, dtype, Words.of(dtype, len(groups[0])))
+    # Several f32 are so many words, two halves are one.
+    is_vector = dtype == float32 and len(groups[0]) > 1
+    form = _Form(text, operation, dtype, Words.of(dtype, 1 if is_vector else len(groups[0])))
     found: dict[int, str] = {}
     for group in groups:
         first = group[0]
         predicate = both(text, owner, None if masks is None else masks[first])
+        if is_vector:
+            added = [form.word(fragments[0][register]) for register in group]
+            opcode = f"red.{form.how}.add.v{len(group)}.f32"
+            _instruction(form, opcode, addresses[first], added, predicate, gives=False)
+            continue
         given = [form.word(*(fragment[register] for register in group)) for fragment in fragments]
         old = _EMIT_WORD[operation.name](form, addresses[first], given, predicate)
         if operation.results:
@@ -104,10 +112,11 @@ def _groups(
     plan = plan_atomic(operation, emitter.axis_info)
     if plan is None:
         return tuple((register,) for register in dict.fromkeys(sources)), sources
-    pairs = tuple(
-        group[first : first + 2] for group in plan.groups for first in range(0, len(group), 2)
+    size = min(plan.vector, elements_at_once(operation))
+    parts = tuple(
+        group[first : first + size] for group in plan.groups for first in range(0, len(group), size)
     )
-    return pairs, sources
+    return parts, sources
 
 
 def _emit_load(form: _Form, address: str, _given: list[str], predicate: str | None) -> str:
@@ -183,6 +192,8 @@ def _instruction(
             types.append(type_)
             constraints.append("0")
     listed = "".join(f", ${first + 1 + index}" for index in range(len(given)))
+    if ".v" in opcode:
+        listed = f", {{{listed.removeprefix(', ')}}}"
     target = "$0, " if gives else ""
     instruction = f"{guard}{opcode} {target}[${first}]{listed};"
     results = words.inline_ptx(

@@ -22,6 +22,10 @@ _LOAD = (
     "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes "
     "[$0], [$1, {{{coordinates}}}], [$2];"
 )
+_ADD = (
+    "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group "
+    "[$1, {{{coordinates}}}], [$0];"
+)
 _STORE = "cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [$1, {{{coordinates}}}], [$0];"
 
 
@@ -34,8 +38,9 @@ def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
 
 def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
     guard = emitter.one_thread(groups=operation.attributes.get("groups", 1))
+    template = _ADD if operation.attributes.get("kind") == "add" else _STORE
     for operands, coordinates in _boxes(emitter, operation, operation.operands[2:]):
-        _emit_copy(emitter, _STORE, operands, coordinates, guard)
+        _emit_copy(emitter, template, operands, coordinates, guard)
     emitter.text.assembly("cp.async.bulk.commit_group;", guard=guard)
 
 

@@ -48,7 +48,7 @@ class _Rewrite:
                 return operands
             case "reshape":
                 self._reshaped[operation.result] = operands[0]
-            case "descriptor_store":
+            case "descriptor_store" | "descriptor_add":
                 descriptor, _, *places = operands
                 short = self._reshaped.get(operation.operands[1])
                 if short is not None and _is_block(descriptor, short):

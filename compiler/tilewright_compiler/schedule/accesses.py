@@ -25,6 +25,7 @@ from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.layout.matrix_load import plan_matrix_load
 from tilewright_compiler.layout.swizzle import SharedLayout
+from tilewright_compiler.schedule.running_dots import is_asynchronous
 from tilewright_compiler.schedule.scratch import EXCHANGES, scratch_bytes
 from tilewright_compiler.schedule.warp_groups import row_groups
 
@@ -98,7 +99,8 @@ class Access:
     """What all threads together read or write by one operation.
 
     `groups` is None for what is done when the operation is. For an asynchronous copy it counts the
-    groups committed since it started, its own included; a bulk store is a group of its own.
+    groups committed since it started, its own included; a bulk store is a group of its own, and so
+    is a warpgroup's dot, which `by_dot` counts apart.
     `atomic` names the kind of an atomic operation: "ordered" where it can be told which of two came
     first. `is_settled` says that each group of warps that divide a tile has met since.
     """
@@ -106,6 +108,7 @@ class Access:
     place: Place
     is_write: bool
     groups: int | None = None
+    by_dot: bool = False
     atomic: str | None = None
     is_settled: bool = False
 
@@ -282,7 +285,11 @@ class Accesses:
             case "dot":
                 for operand in operands[:2]:
                     if isinstance(operand.type, SharedType):
-                        yield Access(self._tiles[operand][0], is_write=False)
+                        place = self._tiles[operand][0]
+                        # What copies write into rings, mbarriers guard.
+                        runs_on = is_asynchronous(operation) and place.position is None
+                        groups = 0 if runs_on else None
+                        yield Access(place, is_write=False, groups=groups, by_dot=runs_on)
             case name if name in EXCHANGES and "shared_offset" in operation.attributes:
                 self._exchanges.add(operation)
                 start: int = operation.attributes["shared_offset"]

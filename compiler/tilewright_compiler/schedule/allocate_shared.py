@@ -1,9 +1,10 @@
 """Scheduled tile IR -> the same with a place in shared memory for each tile and each exchange.
 
-Tiles, rings and mbarriers live from where they stand to their last use, to the end of a loop that
-uses them, or of the roles of warps. An exchange between threads needs its scratch only while it
-runs: it writes, lets all warps meet, and reads. What does not live at once may share memory; who
-comes later then waits for a barrier (`insert_barriers`).
+Tiles, rings and mbarriers live from where they stand to their last use, the wait for a dot that
+reads them included, to the end of a loop that uses them, or of the roles of warps. An exchange
+between threads needs its scratch only while it runs: it writes, lets all warps meet, and reads.
+What does not live at once may share memory; who comes later then waits for a barrier
+(`insert_barriers`).
 
 Waiting is what exchanges that may follow each other directly can avoid: with different places, the
 barrier inside the second already separates the first from the third. So they get different places
@@ -20,6 +21,7 @@ from tilewright_compiler.capabilities import BASELINE_SHARED_BYTES
 from tilewright_compiler.ir.builder import rewrite_module
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.types import MbarrierType, SharedType, shape_of
+from tilewright_compiler.schedule.running_dots import is_asynchronous
 from tilewright_compiler.schedule.scratch import scratch_bytes
 
 MBARRIER_BYTES = 8
@@ -103,6 +105,8 @@ class _Walk:
         # The allocation behind each shared value, and how many loops its place is in.
         self._allocations: dict[Value, Operation] = {}
         self._depths: dict[Operation, int] = {}
+        # What dots that were started read until they are waited for.
+        self._running: dict[Value, list[Operation]] = {}
         # What the loops being walked use of what was allocated before them.
         self._loops: list[set[Operation]] = []
 
@@ -144,16 +148,26 @@ class _Walk:
                     self._last[allocation] = self._now
 
     def _use(self, operation: Operation) -> None:
+        if operation.name == "dot_wait":
+            for dot in operation.operands:
+                for read in self._running.pop(dot, ()):
+                    self._touch(read)
+            return
         for operand in operation.operands:
             allocation = self._allocations.get(operand)
             if allocation is None:
                 continue
-            self._last[allocation] = self._now
-            for loop in self._loops[self._depths[allocation] :]:
-                loop.add(allocation)
+            self._touch(allocation)
             for result in operation.results:
                 if isinstance(result.type, SharedType | MbarrierType):
                     self._allocations[result] = allocation
+                elif is_asynchronous(operation):
+                    self._running.setdefault(result, []).append(allocation)
+
+    def _touch(self, allocation: Operation) -> None:
+        self._last[allocation] = self._now
+        for loop in self._loops[self._depths[allocation] :]:
+            loop.add(allocation)
 
 
 def _needed_bytes(operation: Operation) -> int:

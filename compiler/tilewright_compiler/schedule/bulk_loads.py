@@ -6,6 +6,10 @@ with the widest swizzle. What a dot reads of it, transposed perhaps, it reads th
 reads it into registers. A dot takes the warpgroup's instruction if it has rows for four warps, B
 lies in shared memory as the instruction can read it, and A lies there too or is in registers.
 
+Of 64 columns or fewer the instruction reads no more bytes of B than of A, both together as fast as
+shared memory gives them. So an A of such dots that a loop reads all along is held in registers,
+where there is room.
+
 Of products of 8-bit floats the hardware keeps fewer bits of a sum than f32 has (some 14). So each
 dot adds up its block alone, and the sum is added to the accumulator in f32, unless that is zero:
 the error does not grow with the loop.
@@ -16,21 +20,26 @@ is rounded on its way, and no other block of f32 is an operand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from math import prod
 
 from tilewright.abi.dtypes import bfloat16, float16, float32
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.builder import Builder, copy_operation, rewrite_module
-from tilewright_compiler.ir.core import Module, Operation, Value
+from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.types import (
     ScalarType,
     SharedType,
     TileType,
+    element_bytes,
     element_dtype,
     shape_of,
 )
 from tilewright_compiler.layout.atoms import wgmma
+from tilewright_compiler.layout.linear import NUM_LANES, log2
 from tilewright_compiler.layout.panels import panelled
+from tilewright_compiler.layout.swizzle import SharedLayout
 from tilewright_compiler.layout.wgmma_operand import plan_wgmma_operand
 from tilewright_compiler.schedule.mapped_descriptors import MappedDescriptors
 from tilewright_compiler.schedule.role_registers import check_accumulators
@@ -40,6 +49,9 @@ GROUP_WARPS = 4
 _GROUP_ROWS = 64
 _MOST_COLUMNS = 256
 _LEAST_COLUMNS = 8
+_FEW_COLUMNS = 64
+_REGISTER_BYTES = 4
+_SWIZZLE_ROWS = 8
 _LONGEST_APART = 128
 _TF32 = "tf32"
 
@@ -79,7 +91,11 @@ def bulk_loads(module: Module) -> Module:
                 reason = error
     if not atoms:
         raise reason
-    check_accumulators(module, {dot: 2 if atom.is_apart else 1 for dot, atom in atoms.items()})
+    left = check_accumulators(
+        module, {dot: 2 if atom.is_apart else 1 for dot, atom in atoms.items()}
+    )
+    for dot in _held(module, tiles, atoms, left):
+        atoms[dot] = replace(atoms[dot], reads_a=False)
     read = _read_by_others(module, atoms)
     rewrite = _Rewrite(tiles, sources, atoms, read, rounded, _zeros(operations))
     return rewrite_module(module, rewrite)
@@ -102,6 +118,9 @@ def _shared_type(load: Operation) -> SharedType:
     type_ = load.result.type
     assert isinstance(type_, TileType), "the verifier checks types"
     dtype, axis = element_dtype(type_), len(type_.shape) - 1
+    if prod(type_.shape[:-1]) < _SWIZZLE_ROWS:  # panels would begin where no swizzle does
+        units = tuple(1 << bit for bit in range(log2(prod(type_.shape))))
+        return SharedType(type_.shape, dtype, SharedLayout(type_.shape, units))
     layout = panelled(type_.shape, axis, size_bytes=dtype.size_bytes)
     if layout is None:
         msg = f"a row of a block {type_} has less than 32 bytes"
@@ -146,6 +165,34 @@ def _atom(dot: Operation, sources: Mapping[Value, SharedType], num_warps: int) -
         msg = f"of 8-bit floats no more than {_LONGEST_APART} products are added up apart, not {k}"
         raise Unsuited(msg, dot)
     return _Atom(atom.name, (along_m * GROUP_WARPS, along_n), a in sources, is_apart)
+
+
+def _held(
+    module: Module, tiles: Container[Value], atoms: Mapping[Operation, _Atom], left: int
+) -> Iterator[Operation]:
+    """Yield the dots whose A is held in registers, of which so many are left."""
+    blocks = {o: block for block in _blocks(module.kernel.body) for o in block.operations}
+    defined = {result: block for o, block in blocks.items() for result in o.results}
+    dots: dict[Value, list[Operation]] = {}
+    for dot in atoms:
+        a = dot.operands[0]
+        if a in tiles and defined[a] is not blocks[dot]:
+            dots.setdefault(a, []).append(dot)
+    for a, readers in dots.items():
+        along_m = {atoms[dot].warps[0] for dot in readers}
+        columns = {shape_of(dot.result.type)[1] // atoms[dot].warps[1] for dot in readers}
+        m, k = shape_of(a.type)
+        size = m * k * element_bytes(a.type) // (_REGISTER_BYTES * NUM_LANES * min(along_m))
+        if max(columns) <= _FEW_COLUMNS and len(along_m) == 1 and size <= left:
+            left -= size
+            yield from readers
+
+
+def _blocks(block: Block) -> Iterator[Block]:
+    yield block
+    for operation in block.operations:
+        for region in operation.regions:
+            yield from _blocks(region)
 
 
 def _check_instruction(

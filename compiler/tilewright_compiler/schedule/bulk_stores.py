@@ -1,5 +1,5 @@
-"""Scheduled tile IR with `descriptor_store` -> parts of tiles that go to global memory by bulk
-copies, through two buffers in shared memory.
+"""Scheduled tile IR with `descriptor_store` and `descriptor_add` -> parts of tiles that go to
+global memory by bulk copies, through two buffers in shared memory.
 
 A part is one swizzle line wide: a choice of registers where the tile is an accumulator. While one
 part is on its way, the next is written to the other buffer:
@@ -10,13 +10,15 @@ part is on its way, the next is written to the other buffer:
     tma_store buffer                by one thread
 
 `insert_barriers` finds where the threads must wait for each other. A tile that cannot be parted
-goes through one buffer as a whole.
+goes through one buffer as a whole; so does one that is added, in a loop perhaps, where two parts
+would take as much memory and twice as many meetings.
 """
 
 from __future__ import annotations
 
 from dataclasses import field
 
+from tilewright.abi.dtypes import bfloat16, float16, float32, int32, uint32, uint64
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.alias import Roots, pointer_roots
 from tilewright_compiler.ir.builder import Builder, copy_operation, rewrite_module
@@ -34,12 +36,16 @@ from tilewright_compiler.schedule.mapped_descriptors import MappedDescriptors
 from tilewright_compiler.schedule.unsuited import Unsuited
 from tilewright_compiler.schedule.warp_groups import row_groups
 
+_STORES = ("descriptor_store", "descriptor_add")
+# What the copy engine adds (PTX ISA, "cp.reduce.async.bulk.tensor").
+_ADDED = (float32, float16, bfloat16, int32, uint32, uint64)
+_BUFFERS = 2
 # A swizzle repeats after as many rows, so that parts of a buffer begin where it does.
 _SWIZZLE_ROWS = 32
 
 
 def bulk_stores(module: Module) -> Module:
-    """Replace every `descriptor_store`; tiles have layouts.
+    """Replace every `descriptor_store` and `descriptor_add`; tiles have layouts.
 
     Raises Unsuited if a block cannot be copied in bulk, or may be read again by the kernel.
     """
@@ -48,41 +54,50 @@ def bulk_stores(module: Module) -> Module:
     made = {o.result: o for o in operations if o.name == "make_descriptor"}
     plans: dict[Operation, list[_Plan]] = {}
     by_store = {}
-    for store in (o for o in operations if o.name == "descriptor_store"):
+    for store in (o for o in operations if o.name in _STORES):
         make = made.get(store.operands[0])
         if make is None:
             msg = "which tensor descriptor is written depends on the program's flow"
             raise Unsuited(msg, store)
-        plan = _plan(store)
+        by_store[store] = _plan(store)
+        plans.setdefault(make, []).append(by_store[store])
+    # Each thread counts its own stores, so that all are sent by the same threads.
+    if len({plan.groups for plan in by_store.values()}) > 1:
+        for plan in by_store.values():
+            plan.groups = 1
+    for store, plan in by_store.items():
         descriptors.check(store.operands[0], plan.buffer.layout, user=store, groups=plan.groups)
-        plans.setdefault(make, []).append(plan)
-        by_store[store] = plan
     _check_loads(module, plans)
+
+    buffers: dict[tuple[SharedType, int, Operation | None], list[Value]] = {}
 
     def rewrite(
         operation: Operation, operands: tuple[Value, ...], builder: Builder
     ) -> tuple[Value, ...] | None:
         if operation in by_store:
-            _store(by_store[operation], operands, builder)
+            _store(operation, by_store[operation], operands, builder)
             return ()
         if operation not in plans:
             return None
         values = dict(zip(operation.operands, operands, strict=True))
         results = copy_operation(operation, values, builder).results
-        made_for: dict[tuple[SharedType, int], _Plan] = {}
+        descriptors: dict[DescriptorType, Value] = {}
         for plan in plans[operation]:
+            type_ = plan.descriptor_type
+            if type_ not in descriptors:
+                descriptors[type_] = builder.value("make_descriptor", operands, type_)
+            plan.descriptor = descriptors[type_]
             # Stores of one form take turns in the same buffers: each has an even number of parts,
-            # or one.
-            count = min(2, len(plan.starts))
-            first = made_for.setdefault((plan.buffer, count), plan)
-            if first is not plan:
-                plan.descriptor, plan.buffers = first.descriptor, first.buffers
-                continue
-            plan.descriptor = builder.value("make_descriptor", operands, plan.descriptor_type)
-            plan.buffers = [
-                builder.value("alloc_shared", [], plan.buffer, alignment=ALIGNMENT_BYTES)
-                for _ in range(count)
-            ]
+            # or one. What is made inside of a loop or branch is not there for others.
+            count = min(_BUFFERS, len(plan.starts))
+            owner = None if operation in module.kernel.body.operations else operation
+            form = plan.buffer, count, owner
+            if form not in buffers:
+                buffers[form] = [
+                    builder.value("alloc_shared", [], plan.buffer, alignment=ALIGNMENT_BYTES)
+                    for _ in range(count)
+                ]
+            plan.buffers = buffers[form]
         return results
 
     return rewrite_module(module, rewrite)
@@ -111,14 +126,17 @@ class _Plan:
 
 
 def _plan(store: Operation) -> _Plan:
-    type_ = store.operands[1].type
+    type_, is_sum = store.operands[1].type, store.name == "descriptor_add"
     assert isinstance(type_, TileType), "the verifier checks types"
     assert type_.layout is not None, "only tiles with layouts are scheduled"
     dtype, axis = element_dtype(type_), len(type_.shape) - 1
+    if is_sum and dtype not in _ADDED:
+        msg = f"no bulk copy adds {dtype} to memory"
+        raise Unsuited(msg, store)
     extent = type_.shape[axis]
     part = type_
     line = max(1, LINE_BYTES[0] // dtype.size_bytes)
-    if axis and extent > line:
+    if axis and extent > line and not (is_sum and extent <= _BUFFERS * line):
         layout: LinearLayout | None = type_.layout.part(axis, line)
         if layout is not None:
             part = TileType(layout.shape, ScalarType(dtype), layout)
@@ -130,11 +148,15 @@ def _plan(store: Operation) -> _Plan:
     whole = store.operands[0].type
     assert isinstance(whole, DescriptorType), "the verifier checks types"
     assert part.layout is not None, "parts have the layouts of their tiles"
-    groups = row_groups(part.layout, least_rows=_SWIZZLE_ROWS) if axis else 1
+    # What is added in a loop is between other things that all warps meet for.
+    is_divided = axis and not is_sum
+    groups = row_groups(part.layout, least_rows=_SWIZZLE_ROWS) if is_divided else 1
     return _Plan(part, range(0, extent, part.shape[axis]), buffer, whole, groups)
 
 
-def _store(plan: _Plan, operands: tuple[Value, ...], builder: Builder) -> None:
+def _store(
+    operation: Operation, plan: _Plan, operands: tuple[Value, ...], builder: Builder
+) -> None:
     _, tile, *outer, last = operands
     axis = len(plan.part.shape) - 1
     assert plan.descriptor is not None, "descriptors are made before they are used"
@@ -154,6 +176,8 @@ def _store(plan: _Plan, operands: tuple[Value, ...], builder: Builder) -> None:
         store = builder.create("tma_store", [plan.descriptor, buffer, *outer, column])
         if plan.groups > 1:
             store.attributes["groups"] = plan.groups
+        if operation.name == "descriptor_add":
+            store.attributes["kind"] = "add"
 
 
 def _check_loads(module: Module, plans: dict[Operation, list[_Plan]]) -> None:

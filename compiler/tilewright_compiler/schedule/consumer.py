@@ -20,9 +20,9 @@ from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.builder import Builder
 from tilewright_compiler.ir.core import Block, Operation, Value
 from tilewright_compiler.ir.types import ScalarType, SharedType
-from tilewright_compiler.layout.atoms import ATOMS
 from tilewright_compiler.schedule.fetch_groups import FetchGroup, Site, Sites, uses
 from tilewright_compiler.schedule.role import Rings, Role
+from tilewright_compiler.schedule.running_dots import is_asynchronous
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +189,6 @@ class Consumer(Role):
         inside.create("yield")
         Builder(otherwise, builder.location).create("yield")
         builder.create("if", [condition], (), [then, otherwise])
-
-
-def is_asynchronous(operation: Operation) -> bool:
-    """Whether an operation is a dot that runs on after it was started."""
-    return operation.name == "dot" and ATOMS[operation.attributes["atom"]].is_wgmma
 
 
 def _flow(loop: Operation, sites: Sequence[Site]) -> tuple[Operation, ...] | None:

@@ -1,6 +1,7 @@
 """Blocks of a kernel -> the groups of bulk copies in them that arrive together.
 
-Tiles that dots read side by side are one group: they share a ring's worth of slots, an mbarrier
+Tiles that dots read side by side are one group, and so is a small tile that none reads with the one
+before it, which it costs no time to wait for, too: they share a ring's worth of slots, an mbarrier
 that says that a slot is full, and one that says that it is empty. A group has several sites where
 `rotate_dots` has moved a part of an iteration out of its loop: whoever comes next takes the next
 slot. Groups of the body of a loop inside a program have as many slots as the loop asks for; what is
@@ -41,6 +42,8 @@ class Site:
     tiles: tuple[Operation, ...]
     users: frozenset[Operation]
 
+
+_SMALL_BYTES = 1024
 
 Sites = Mapping[Block, tuple[Site, ...]]
 
@@ -121,6 +124,9 @@ def _components(block: Block) -> Iterator[tuple[tuple[Operation, ...], frozenset
     for tile in tiles:
         dots = {reader for reader in readers[tile] if reader.name == "dot"}
         joined = [c for c in components if any(not dots.isdisjoint(readers[t]) for t in c)]
+        is_small = shared_type(tile.result).tile_bytes <= _SMALL_BYTES
+        if not dots and is_small and tile is not tiles[0]:
+            joined = [c for c in components if tiles[tiles.index(tile) - 1] in c]
         components = [c for c in components if c not in joined]
         components.append([*(t for c in joined for t in c), tile])
     components.sort(key=lambda component: tiles.index(component[0]))

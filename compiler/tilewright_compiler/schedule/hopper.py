@@ -13,8 +13,10 @@ from tilewright.errors import KernelValueError
 from tilewright_compiler.capabilities import KIB
 from tilewright_compiler.ir.core import Module
 from tilewright_compiler.passes.assign_layouts import assign_layouts
+from tilewright_compiler.passes.dce import dce
 from tilewright_compiler.passes.legalize_dot import legalize_dot
 from tilewright_compiler.passes.raise_accesses import raise_accesses, why_not_raised
+from tilewright_compiler.schedule.advance_waits import advance_waits
 from tilewright_compiler.schedule.allocate_shared import allocate_shared
 from tilewright_compiler.schedule.bulk_loads import bulk_loads
 from tilewright_compiler.schedule.bulk_stores import bulk_stores
@@ -29,6 +31,7 @@ from tilewright_compiler.schedule.share_rings import share_rings
 from tilewright_compiler.schedule.unsuited import Unsuited
 from tilewright_compiler.schedule.verify_scheduled import verify_scheduled
 from tilewright_compiler.schedule.warp_specialize import warp_specialize
+from tilewright_compiler.schedule.wide_sums import wide_sums
 
 SHARED_BYTES = 227 * KIB
 _PROGRAM_SLOTS = (2, 1)  # of what a program reads all along, the better first
@@ -85,7 +88,7 @@ def _scheduled(module: Module, shared_limit: int) -> Module:
     if any(must_run_ahead(operation) for operation in operations):
         msg = "tl.async_copy is done by the threads that compute"
         raise Unsuited(msg)
-    placed = bulk_stores(assign_layouts(legalize_dot(bulk_loads(module))))
+    placed = bulk_stores(assign_layouts(legalize_dot(bulk_loads(wide_sums(module)))))
     placed = persistent(rotate_dots(share_rings(placed)))
     scheduled = insert_barriers(delay_scalars(_fit(placed, shared_limit)))
     verify_scheduled(scheduled)
@@ -99,7 +102,8 @@ def _fit(module: Module, limit_bytes: int) -> Module:
     for stages, slots in product(range(asked, min(asked, 2) - 1, -1), _PROGRAM_SLOTS):
         specialized = warp_specialize(module, max_stages=stages, program_slots=slots)
         try:
-            result = allocate_shared(place_operands(specialized), limit_bytes=limit_bytes)
+            placed = advance_waits(dce(place_operands(specialized)))
+            result = allocate_shared(placed, limit_bytes=limit_bytes)
         except KernelValueError as error:
             reason = str(error)
             continue

@@ -23,10 +23,11 @@ from tilewright.errors import InternalCompilerError
 from tilewright_compiler.ir.builder import Builder, rewrite_module
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.schedule.accesses import Access, Accesses, SharedPlace
+from tilewright_compiler.schedule.running_dots import is_asynchronous
 
 State = frozenset[Access]
 
-_WAITS = ("async_wait", "tma_store_wait")
+_WAITS = ("async_wait", "tma_store_wait", "dot_wait")
 
 # How often a loop is taken to run when barriers inside it are weighed against each other.
 _LOOP_WEIGHT = 16
@@ -83,13 +84,15 @@ class _Walk:
                 case "barrier":
                     state = _met(state, groups=operation.attributes.get("groups", 1))
                 case "async_commit":
-                    state = frozenset(self._committed(access) for access in state)
+                    state = self._committed(state, dots=False)
                 case "tma_store":
-                    state = self._operation(operation, state)
-                    state = frozenset(self._committed(access) for access in state)
-                case "async_wait" | "tma_store_wait":
+                    state = self._committed(self._operation(operation, state), dots=False)
+                case "dot" if is_asynchronous(operation):
+                    state = self._committed(self._operation(operation, state), dots=True)
+                case "async_wait" | "tma_store_wait" | "dot_wait":
                     pending: int = operation.attributes["pending"]
-                    state = frozenset(_arrived(access, pending) for access in state)
+                    dots = operation.name == "dot_wait"
+                    state = frozenset(_arrived(access, pending, dots=dots) for access in state)
                 case _:
                     state = self._operation(operation, state)
         return state
@@ -182,10 +185,15 @@ class _Walk:
                 cost += (operation in self.barriers) + weight * self._cost(operation.regions)
         return cost
 
-    def _committed(self, access: Access) -> Access:
-        if access.groups is None:
-            return access
-        return replace(access, groups=min(access.groups + 1, self._most_groups))
+    def _committed(self, state: State, *, dots: bool) -> State:
+        """Return what is under way after one more group of dots, or of copies."""
+
+        def counted(access: Access) -> Access:
+            if access.groups is None or access.by_dot != dots:
+                return access
+            return replace(access, groups=min(access.groups + 1, self._most_groups))
+
+        return frozenset(map(counted, state))
 
 
 def _met(state: State, *, groups: int = 1) -> State:
@@ -211,9 +219,9 @@ def _groups(own: Iterable[Access], due: Iterable[Access]) -> int:
     return divided.pop() if len(divided) == 1 else 1
 
 
-def _arrived(access: Access, pending: int) -> Access:
-    """Return what a copy is after a wait that leaves `pending` groups under way."""
-    if access.groups is None or access.groups <= pending:
+def _arrived(access: Access, pending: int, *, dots: bool) -> Access:
+    """Return what a copy, or a dot, is after a wait that leaves `pending` groups under way."""
+    if access.groups is None or access.by_dot != dots or access.groups <= pending:
         return access
     return replace(access, groups=None)
 

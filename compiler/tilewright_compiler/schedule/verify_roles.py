@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.types import MbarrierType, SharedType, TileType
-from tilewright_compiler.layout.atoms import ATOMS
 from tilewright_compiler.layout.boxes import boxes_of
 from tilewright_compiler.layout.wgmma_operand import plan_wgmma_operand
+from tilewright_compiler.schedule.running_dots import is_asynchronous
 
-_UNSCHEDULED = ("tma_tile", "descriptor_load", "descriptor_store")
+_UNSCHEDULED = ("tma_tile", "descriptor_load", "descriptor_store", "descriptor_add")
 _OF_PRODUCERS = ("tma_load", "mbarrier_expect")
 _OF_CONSUMERS = ("barrier", "tma_store", "tma_store_wait", "async_fence", "dot_wait")
 _HANDS_ON = ("for", "yield")
@@ -57,7 +57,7 @@ def _running(module: Module) -> set[Value]:
     while changed:
         before = len(running)
         for operation in module.kernel.body.walk():
-            if _is_asynchronous(operation):
+            if is_asynchronous(operation):
                 running.add(operation.result)
             elif operation in late:
                 running.update(late[operation])
@@ -80,7 +80,7 @@ def _late_waits(body: Block) -> dict[Operation, list[Value]]:
     for operation in body.operations:
         for region in operation.regions:
             late |= _late_waits(region)
-        if _is_asynchronous(operation):
+        if is_asynchronous(operation):
             started.append(operation.result)
         if operation.name != "dot_wait" or not operation.attributes["pending"]:
             continue
@@ -93,7 +93,7 @@ def _late_waits(body: Block) -> dict[Operation, list[Value]]:
 def _running_complaint(operation: Operation, running: set[Value]) -> str | None:
     if operation.name in (*_HANDS_ON, "dot_wait"):
         return None
-    read = operation.operands[:2] if _is_asynchronous(operation) else operation.operands
+    read = operation.operands[:2] if is_asynchronous(operation) else operation.operands
     for value in read:
         if value in running:
             return f"%{value.name or value.type} is the result of a dot that may still run"
@@ -119,7 +119,7 @@ def _shared_complaint(operation: Operation) -> str | None:
             assert isinstance(tile, SharedType), "the verifier checks types"
             good = boxes_of(tile.layout, size_bytes=tile.dtype.size_bytes) is not None
             return None if good else f"bulk copies do not move tiles of {tile.layout}"
-        case "dot" if _is_asynchronous(operation):
+        case "dot" if is_asynchronous(operation):
             return _operand_complaint(operation)
         case name if name in _HANDS_ON:
             carried = [value.type for value in operation.operands]
@@ -142,9 +142,3 @@ def _operand_complaint(dot: Operation) -> str | None:
         if plan_wgmma_operand(type_.layout, k_axis=k_axis, size_bytes=size_bytes) is None:
             return f"wgmma cannot read {type_}"
     return None
-
-
-def _is_asynchronous(operation: Operation) -> bool:
-    if operation.name != "dot" or operation.attributes.get("atom") not in ATOMS:
-        return False
-    return ATOMS[operation.attributes["atom"]].is_wgmma

@@ -21,6 +21,7 @@ from tilewright.language.choices import Config
 from tilewright.language.debug import debug_barrier, device_assert, device_print, static_print
 from tilewright.language.descriptor import (
     TensorDescriptor,
+    atomic_add_tensor_descriptor,
     load_tensor_descriptor,
     make_tensor_descriptor,
     store_tensor_descriptor,
@@ -156,6 +157,7 @@ __all__ = [
     "assume",
     "async_copy",
     "atomic_add",
+    "atomic_add_tensor_descriptor",
     "atomic_and",
     "atomic_cas",
     "atomic_max",

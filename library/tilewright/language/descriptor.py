@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tilewright.abi.dtypes import DType
 
 __all__ = [
+    "atomic_add_tensor_descriptor",
     "load_tensor_descriptor",
     "make_tensor_descriptor",
     "store_tensor_descriptor",
@@ -32,6 +33,7 @@ class TensorDescriptor:
 
     - `d.load([i, j])`, `d.store([i, j], value)`: `load_tensor_descriptor` and
       `store_tensor_descriptor`;
+    - `d.atomic_add([i, j], value)`: `atomic_add_tensor_descriptor`;
     - `d.dtype`, `d.block_shape`: known at compile time; `d.shape`, `d.strides`: as given, in i64.
     """
 
@@ -45,6 +47,7 @@ class TensorDescriptor:
 
         def load(self, offsets: _Scalars) -> Tile: ...  # says the class
         def store(self, offsets: _Scalars, value: Operand) -> None: ...
+        def atomic_add(self, offsets: _Scalars, value: Operand) -> None: ...
 
     def __new__(cls) -> NoReturn:
         """Raise OutsideKernelError."""
@@ -89,3 +92,14 @@ def store_tensor_descriptor(desc: TensorDescriptor, offsets: _Scalars, value: Op
     `value` broadcasts to the block. Elements outside the array are not written.
     """
     outside_kernel(store_tensor_descriptor)
+
+
+@operation
+def atomic_add_tensor_descriptor(desc: TensorDescriptor, offsets: _Scalars, value: Operand) -> None:
+    """Add `value`, cast to the element type, to the block of `desc` at `offsets`.
+
+    `value` broadcasts to the block. Each element is added by a relaxed atomic operation, as
+    `atomic_add` does it, so it has 16, 32 or 64 bits; elements outside the array are left alone.
+    Offsets are not negative: the copy engine of a GPU adds nothing there.
+    """
+    outside_kernel(atomic_add_tensor_descriptor)

@@ -71,6 +71,24 @@ def test_a_product_meets_those_of_a_loop_beside_it() -> None:
         check_accumulators(module, dict.fromkeys(dots, 1))
 
 
+_OWN = """
+    %first = dot %a, %b, %start {{precision = "ieee"}} : tile<64x256xf32>
+    %scaled = add %first, %start : tile<64x256xf32>
+    {between}
+    %second = dot %a, %b, %start {{precision = "ieee"}} : tile<64x256xf32>
+    %both = add %{left}, %second : tile<64x256xf32>"""
+
+
+def test_products_of_an_iteration_meet_only_while_something_reads_them() -> None:
+    between = "%narrow = cast %scaled : tile<64x256xbf16>\n    %wide = cast %narrow"
+    between += " : tile<64x256xf32>"
+    module, dots = module_of(_OWN.format(between=between, left="start"), "both")
+    check_accumulators(module, dict.fromkeys(dots, 1))
+    module, dots = module_of(_OWN.format(between=between, left="scaled"), "both")
+    with pytest.raises(Unsuited, match="take 256 registers"):
+        check_accumulators(module, dict.fromkeys(dots, 1))
+
+
 def test_what_a_product_needs_besides_is_counted_once() -> None:
     module, dots = module_of(loop("x", "csum", 1) + loop("y", "x", 1), "y")
     with pytest.raises(Unsuited, match="take 256 registers"):

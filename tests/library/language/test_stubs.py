@@ -40,6 +40,7 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "argmax", "argmin", "reduce", "reduce_or", "xor_sum", "associative_scan", "cumsum",
         "cumprod", "sort", "topk", "bitonic_merge", "gather", "histogram",
         "solve_tril", "make_tensor_descriptor", "load_tensor_descriptor", "store_tensor_descriptor",
+            "atomic_add_tensor_descriptor",
     }  # fmt: skip
 
 

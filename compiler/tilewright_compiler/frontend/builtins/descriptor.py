@@ -1,4 +1,4 @@
-"""Tensor descriptors: one operation where they are made, one at each load and store.
+"""Tensor descriptors: one operation where they are made, one at each load, store and addition.
 
 Sizes, strides and offsets are 64-bit run-time scalars, widened where they were given narrower, so
 that what the launch gives stays recognisable: the host makes tensor maps of it.
@@ -27,10 +27,15 @@ from tilewright_compiler.frontend.operands import (
 from tilewright_compiler.frontend.operators import is_pointer
 from tilewright_compiler.frontend.scope import Scope
 from tilewright_compiler.ir.core import Value
+from tilewright_compiler.ir.ops.atomics import NARROWEST_BITS
 from tilewright_compiler.ir.types import DescriptorType, ScalarType, element_dtype
 
 METHODS: Mapping[str, Callable[..., object]] = MappingProxyType(
-    {"load": tl.load_tensor_descriptor, "store": tl.store_tensor_descriptor}
+    {
+        "load": tl.load_tensor_descriptor,
+        "store": tl.store_tensor_descriptor,
+        "atomic_add": tl.atomic_add_tensor_descriptor,
+    }
 )
 _ATTRIBUTES = ("dtype", "block_shape", "shape", "strides", *METHODS)
 _MOST_AXES = 5  # of a tensor map (CUDA driver API, cuTensorMapEncodeTiled)
@@ -74,12 +79,22 @@ def load_tensor_descriptor(scope: Scope, desc: Operand, offsets: Operand) -> Ope
 @implements(tl.store_tensor_descriptor)
 def store_tensor_descriptor(scope: Scope, desc: Operand, offsets: Operand, value: Operand) -> None:
     """Build the store of a block."""
-    what = "tl.store_tensor_descriptor"
-    made, descriptor = _descriptor(scope, desc, what)
-    places = _scalars(scope, offsets, len(descriptor.block), f"`offsets` of {what}")
-    number = convert.as_number(scope, value, descriptor.dtype, f"`value` of {what}")
-    tile = convert.broadcast(scope, number, descriptor.block, f"`value` of {what}")
-    scope.builder.create("descriptor_store", (made, tile, *places))
+    operands = _written(scope, desc, offsets, value, "tl.store_tensor_descriptor")
+    scope.builder.create("descriptor_store", operands)
+
+
+@implements(tl.atomic_add_tensor_descriptor)
+def atomic_add_tensor_descriptor(
+    scope: Scope, desc: Operand, offsets: Operand, value: Operand
+) -> None:
+    """Build the atomic addition to a block."""
+    what = "tl.atomic_add_tensor_descriptor"
+    operands = _written(scope, desc, offsets, value, what)
+    dtype = element_dtype(operands[1].type)
+    if dtype.bits < NARROWEST_BITS:
+        msg = f"{what} works on elements of 16, 32 or 64 bits, got a descriptor of {dtype}"
+        raise KernelTypeError(msg)
+    scope.builder.create("descriptor_add", operands)
 
 
 def attribute(scope: Scope, operand: TensorDescriptor, name: str) -> Operand:
@@ -101,6 +116,17 @@ def attribute(scope: Scope, operand: TensorDescriptor, name: str) -> Operand:
             return MethodReference(name, operand)
     msg = f"{describe(operand)} has no attribute `{name}`; it has {', '.join(_ATTRIBUTES)}"
     raise KernelTypeError(msg)
+
+
+def _written(
+    scope: Scope, desc: Operand, offsets: Operand, value: Operand, what: str
+) -> tuple[Value, ...]:
+    """Return the operands of an operation that writes a block: descriptor, tile, coordinates."""
+    made, descriptor = _descriptor(scope, desc, what)
+    places = _scalars(scope, offsets, len(descriptor.block), f"`offsets` of {what}")
+    number = convert.as_number(scope, value, descriptor.dtype, f"`value` of {what}")
+    tile = convert.broadcast(scope, number, descriptor.block, f"`value` of {what}")
+    return made, tile, *places
 
 
 def _descriptor(scope: Scope, operand: Operand, what: str) -> tuple[Value, DescriptorType]:

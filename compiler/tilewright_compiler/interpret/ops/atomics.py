@@ -61,6 +61,11 @@ def _step(kind: str, dtype: DType) -> Step:
         return accumulated(_BITWISE[kind])
     if kind in _EXTREMA:
         return accumulated(_EXTREMA[kind])
+    return sums(dtype)
+
+
+def sums(dtype: DType) -> Step:
+    """Return how elements of a dtype are added one after the other."""
     if not dtype.is_float or dtype.bits == 64:
         return accumulated(np.add)
     if dtype == float32:

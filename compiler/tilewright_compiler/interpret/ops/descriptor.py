@@ -6,10 +6,11 @@ import numpy as np
 
 from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.numerics import Array
-from tilewright_compiler.interpret.ops.form import Compute, Operands
+from tilewright_compiler.interpret.ops.atomics import sums
+from tilewright_compiler.interpret.ops.form import Compute, Operands, failure
 from tilewright_compiler.interpret.ops.memory import access_of
 from tilewright_compiler.ir.core import Operation, Value
-from tilewright_compiler.ir.types import DescriptorType, shape_of
+from tilewright_compiler.ir.types import DescriptorType, element_dtype, shape_of
 
 
 def _make(_operation: Operation, operands: Operands, _batch: Batch) -> Array:
@@ -30,6 +31,21 @@ def _store(operation: Operation, operands: Operands, batch: Batch) -> None:
     pointer, mask = _addresses(operation, operation.operands[1], descriptor, offsets)
     access = access_of(operation, batch, verb="store")
     batch.memory.store(pointer, value, mask, access=access)
+
+
+def _add(operation: Operation, operands: Operands, batch: Batch) -> None:
+    descriptor, value, *offsets = operands
+    tile = operation.operands[1]
+    for offset in offsets:
+        if (offset < 0).any():
+            what = f"adds a block at offset {offset.min()}, which is negative"
+            raise failure(operation, batch, int(np.argmin(offset)), what)
+    pointer, mask = _addresses(operation, tile, descriptor, offsets)
+    # What all programs hold alike each of them adds.
+    shape = (batch.size, *pointer.shape[1:])
+    pointer, value, mask = (np.broadcast_to(x, shape) for x in (pointer, value, mask))
+    access = access_of(operation, batch, verb="atomic_add")
+    batch.memory.update(pointer, (value,), mask, sums(element_dtype(tile.type)), access=access)
 
 
 def _addresses(
@@ -66,4 +82,5 @@ COMPUTE: dict[str, Compute] = {
     "make_descriptor": _make,
     "descriptor_load": _load,
     "descriptor_store": _store,
+    "descriptor_add": _add,
 }

@@ -35,7 +35,12 @@ def mask_index(operation: Operation) -> int:
 
 
 def elements_at_once(operation: Operation) -> int:
-    """Return how many elements that lie together one instruction takes: two halves are added."""
+    """Return how many elements that lie together one instruction takes: two halves are added.
+
+    A schedule may set the attribute `at_once` for a target that takes more.
+    """
+    if "at_once" in operation.attributes:
+        return int(operation.attributes["at_once"])
     dtype = element_dtype(operation.operands[0].type)
     is_sum = operation.name == "atomic_rmw" and operation.attributes["kind"] == "add"
     return 2 if is_sum and dtype.is_float and dtype.bits == NARROWEST_BITS else 1
@@ -88,7 +93,7 @@ def _spec(
         (*attributes, "sem", "scope"),
         Effect.ATOMIC,
         results=results,
-        optional_attributes=("shared_offset",),
+        optional_attributes=("shared_offset", "at_once"),
         verify=_verify,
     )
 

@@ -5,6 +5,8 @@
 | make_descriptor | base pointer, sizes, strides but the last -> descriptor | the last stride is 1 |
 | descriptor_load | descriptor, coordinates -> tile of the block's shape | outside the tensor: 0 |
 | descriptor_store | descriptor, value, coordinates | elements outside are not written |
+| descriptor_add | descriptor, value, coordinates | added by relaxed atomic operations; elements \
+outside are left alone |
 
 A tile may lack leading axes of the block that have extent 1.
 
@@ -15,6 +17,7 @@ coordinate is that of the block's first element and may be negative.
 from __future__ import annotations
 
 from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.ir.ops.atomics import NARROWEST_BITS
 from tilewright_compiler.ir.ops.spec import Effect, OperationSpec
 from tilewright_compiler.ir.types import (
     DescriptorType,
@@ -51,6 +54,13 @@ def _verify_store(operation: Operation) -> str | None:
     return _verify_access(descriptor, value, coordinates)
 
 
+def _verify_add(operation: Operation) -> str | None:
+    dtype = element_dtype(operation.operands[1].type)
+    if dtype.bits < NARROWEST_BITS:
+        return f"elements have at least {NARROWEST_BITS} bits, got {dtype}"
+    return _verify_store(operation)
+
+
 def _verify_access(descriptor: Type, tile: Type, coordinates: list[Type]) -> str | None:
     if not isinstance(descriptor, DescriptorType) or not isinstance(tile, TileType):
         return f"moves a tile through a descriptor, got {tile} and {descriptor}"
@@ -70,5 +80,8 @@ SPECS = (
     OperationSpec("descriptor_load", (2, _MANY), effect=Effect.READ, verify=_verify_load),
     OperationSpec(
         "descriptor_store", (3, _MANY), effect=Effect.WRITE, results=0, verify=_verify_store
+    ),
+    OperationSpec(
+        "descriptor_add", (3, _MANY), effect=Effect.ATOMIC, results=0, verify=_verify_add
     ),
 )

@@ -14,7 +14,8 @@ attribute rounding, "tf32", it will hold f32 rounded to that |
 | tma_load | descriptor, shared tile, mbarrier, coordinates | a block on its way; its bytes count \
 on the mbarrier; the attribute rounding is as of `tma_tile` |
 | tma_store | descriptor, shared tile, coordinates | a block on its way to global memory; with \
-the attribute groups, one thread of each group of warps (see `barrier`) sends its part of the rows |
+the attribute groups, one thread of each group of warps (see `barrier`) sends its part of rows; \
+with kind, "add", elements are added by relaxed atomic operations |
 | tma_store_wait | | attribute pending: stores of this thread that may still read shared memory |
 | tile_part | tile -> tile | attributes axis, start: the block from `start` on along `axis`, as \
 long as the result, a multiple of which `start` is; each thread has its own registers of it |
@@ -78,6 +79,8 @@ def _verify_tma_load(operation: Operation) -> str | None:
 
 def _verify_tma_store(operation: Operation) -> str | None:
     descriptor, shared, *_ = _types(operation)
+    if operation.attributes.get("kind", "add") != "add":
+        return "kind is add, or nothing"
     return _verify_block(descriptor, shared)
 
 
@@ -176,7 +179,7 @@ SPECS = (
         (),
         Effect.WRITE,
         results=0,
-        optional_attributes=("groups",),
+        optional_attributes=("groups", "kind"),
         verify=_verify_tma_store,
     ),
     OperationSpec("tma_store_wait", (0, 0), ("pending",), Effect.WRITE, results=0),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from helpers.kernel_source import lower_text, run_text
+from tilewright.errors import InterpreterError, KernelTypeError
 from tilewright_compiler.analysis.alias import written_arguments
 from tilewright_compiler.interpret import scheduled
 from tilewright_compiler.ir.printer import print_module
@@ -77,6 +78,43 @@ def k(out, rows, columns, row, column):
         for j in range(16):
             inside = i < 7 and j < 11 and 0 <= i - row < 4 and 0 <= j - column < 8
             assert out[i, j] == ((i - row) * 8 + j - column if inside else -1)
+
+
+ADDITION = """
+@tl.kernel
+def k(out, rows, columns, row, column):
+    target = tl.make_tensor_descriptor(out, [rows, columns], [16, 1], [4, 8])
+    target.atomic_add([row, column], tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :])
+    tl.atomic_add_tensor_descriptor(target, [row, column], 1)
+"""
+
+
+def test_nothing_is_added_at_negative_offsets(tmp_path: Path) -> None:
+    arguments = {"out": np.zeros((9, 16), np.int64), "rows": 7, "columns": 11}
+    with pytest.raises(InterpreterError, match="adds a block at offset -1"):
+        run_text(tmp_path, ADDITION, {**arguments, "row": 0, "column": -1})
+
+
+@pytest.mark.parametrize(("row", "column"), [place for place in PLACES if min(place) >= 0])
+def test_programs_add_to_what_is_inside(row: int, column: int, tmp_path: Path) -> None:
+    text = ADDITION
+    out = np.full((9, 16), -1, np.int64)
+    arguments = {"out": out, "rows": 7, "columns": 11, "row": row, "column": column}
+    run_both(tmp_path, text, arguments, grid=(3, 1, 1))
+    for i in range(9):
+        for j in range(16):
+            inside = i < 7 and j < 11 and 0 <= i - row < 4 and 0 <= j - column < 8
+            assert out[i, j] == (3 * ((i - row) * 8 + j - column + 1) if inside else 0) - 1
+
+
+def test_bytes_are_not_added(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def k(out, n):
+    tl.make_tensor_descriptor(out, [n], [1], [16]).atomic_add([0], 1)
+"""
+    with pytest.raises(KernelTypeError, match="16, 32 or 64 bits, got a descriptor of i8"):
+        lower_text(tmp_path, text, out="*i8", n="i64")
 
 
 def test_a_descriptor_knows_what_it_is_of(tmp_path: Path) -> None:
