@@ -178,18 +178,22 @@ def _forward_attention(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
     return text, f"{mean:.3f}, worst {ratios[worst]:.3f} ({worst})", passed
 
 
-def _deterministic_gradients(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
-    """Judge gradients of attention in a fixed order of sums, heads of 64 and 128 elements."""
-    ratios = [
-        row.ratios["cudnn"]
-        for row in rows
-        if "/bwd/" in row.case and row.case.split("/")[2].endswith(("x64", "x128"))
-    ]
-    if not ratios:
-        kind = "a case of gradients"
-        raise LookupError(kind)
-    mean = exp(sum(map(log, ratios)) / len(ratios))
-    return f"geomean >= {limit['geomean_now']}", f"{mean:.3f}", mean >= limit["geomean_now"]
+def _gradients(way: str) -> Rule:
+    """Judge gradients of attention that are computed in one way, heads of 64 and 128 elements."""
+
+    def rule(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
+        ratios = [
+            row.ratios["cudnn"]
+            for row in rows
+            if f"/{way}/" in row.case and row.case.split("/")[2].endswith(("x64", "x128"))
+        ]
+        if not ratios:
+            kind = f"a case of {way}"
+            raise LookupError(kind)
+        mean = exp(sum(map(log, ratios)) / len(ratios))
+        return f"geomean >= {limit['geomean_now']}", f"{mean:.3f}", mean >= limit["geomean_now"]
+
+    return rule
 
 
 def _odd_lengths(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
@@ -214,7 +218,8 @@ def _odd_lengths(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
 
 RULES: dict[tuple[str, str], Rule] = {
     ("attention", "fwd_vs_cudnn"): _forward_attention,
-    ("attention", "bwd_deterministic_vs_cudnn"): _deterministic_gradients,
+    ("attention", "bwd_vs_cudnn"): _gradients("bwd.unordered"),
+    ("attention", "bwd_deterministic_vs_cudnn"): _gradients("bwd"),
     ("attention", "odd_length_fraction"): _odd_lengths,
     ("launch", "four_arguments_us"): _at_most(
         "four_arguments", below=("torch.eager", "triton", "cuda.core")

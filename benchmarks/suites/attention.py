@@ -1,8 +1,8 @@
 """Suite `attention`: attention of the installed wheel, and its gradients, against cuDNN and FA2.
 
-A case forward is checked as in suite `mma`, which measures the form of the other GPUs; gradients
-likewise, each relative to its own largest value. What is timed backward is all that comes after the
-way forward: ours in a fixed order of sums, theirs as torch differentiates.
+Results are judged as `benchmarks.errors` says. What is timed backward is all that comes after the
+way forward: ours in a fixed order of sums (`bwd`) and in any (`bwd.unordered`), theirs as torch
+differentiates.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import torch.nn.functional as functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tilewright
+from benchmarks.errors import judged_errors
 from benchmarks.record import Row
-from benchmarks.suites.mma import ALLOWED, DTYPES, ROUNDING, Contender, attention, runs
+from benchmarks.suites.mma import DTYPES, ROUNDING, Contender, attention, runs
 from benchmarks.timing import device_ms, memory_taken
 
 TARGETS = Path(__file__).resolve().parent.parent / "targets" / "attention.toml"
@@ -32,7 +33,7 @@ def measure() -> tuple[list[Row], dict[str, str]]:
     shapes: dict[str, list[list[int]]] = tomllib.loads(TARGETS.read_text())
     rows = [
         measured(dtype, shape, causal=causal)
-        for measured in (attention, _backward)
+        for measured in (attention, _backward, _backward_unordered)
         for dtype, cases in shapes.items()
         for shape in cases
         for causal in (False, True)
@@ -47,6 +48,14 @@ def measure() -> tuple[list[Row], dict[str, str]]:
 
 
 def _backward(dtype: str, shape: list[int], *, causal: bool) -> Row:
+    return _gradients(dtype, shape, causal=causal, ordered=True)
+
+
+def _backward_unordered(dtype: str, shape: list[int], *, causal: bool) -> Row:
+    return _gradients(dtype, shape, causal=causal, ordered=False)
+
+
+def _gradients(dtype: str, shape: list[int], *, causal: bool, ordered: bool) -> Row:
     """Check and time the gradients of `batch, heads, shared heads, length, dim`."""
     batch, heads, shared, length, dim = shape
     q, dy = (_random((batch, heads, length, dim), dtype) for _ in range(2))
@@ -59,7 +68,9 @@ def _backward(dtype: str, shape: list[int], *, causal: bool) -> Row:
     tilewright.attention(*arrays[:3], causal=causal, out=arrays[3], lse=arrays[4])
 
     def ours() -> Any:
-        return tilewright.attention_backward(*arrays, causal=causal, dq=dq, dk=dk, dv=dv)
+        return tilewright.attention_backward(
+            *arrays, causal=causal, deterministic=ordered, dq=dq, dk=dk, dv=dv
+        )
 
     leaves = [x.detach().requires_grad_() for x in (q, k, v)]
 
@@ -79,20 +90,13 @@ def _backward(dtype: str, shape: list[int], *, causal: bool) -> Row:
     ours()
     found = {name: call() for name, call in theirs.items()} | {"ours": results}
     exact = _exact(q, k, v, dy, causal=causal)
-    errors = {
-        name: max(_apart(_sample(x, shared), e) for x, e in zip(three, exact, strict=True))
-        for name, three in found.items()
-    }
-    best = min(value for name, value in errors.items() if name != "ours")
-    limit = max(ALLOWED * best, ROUNDING[dtype])
-    # All of it against the first baseline, which also catches an element that was never written.
-    first = found[next(iter(theirs))]
-    apart = max(_apart(x, other.double()) for x, other in zip(results, first, strict=True))
-    is_right = errors["ours"] <= limit and apart <= 4 * limit
+    errors, is_right = judged_errors(
+        found, exact, rounding=ROUNDING[dtype], sample=partial(_sample, shared=shared)
+    )
     contenders = {"ours": ours, **theirs}
     taken = {name: memory_taken(contender) for name, contender in contenders.items()}
-    name = "attention.causal" if causal else "attention"
-    case = f"{name}/{dtype}/{batch}x{heads}x{shared}x{length}x{dim}/bwd/eager"
+    name, way = "attention.causal" if causal else "attention", "bwd" if ordered else "bwd.unordered"
+    case = f"{name}/{dtype}/{batch}x{heads}x{shared}x{length}x{dim}/{way}/eager"
     timing = device_ms(contenders)
     return timing.row(case, unit="ms", checked=is_right, err=errors, peak_bytes=taken)
 
@@ -115,11 +119,6 @@ def _sample(x: torch.Tensor, shared: int) -> torch.Tensor:
     """Return what belongs to the first and last of `shared` heads of K and V in the first image."""
     grouped = x[:1].unflatten(1, (shared, -1))
     return grouped[:, sorted({0, shared - 1})].flatten(1, 2)
-
-
-def _apart(found: torch.Tensor, exact: torch.Tensor) -> float:
-    """Return the largest difference, relative to the largest exact value."""
-    return float(((found.double() - exact).abs().max() / exact.abs().max()).cpu())
 
 
 def _random(shape: tuple[int, ...], dtype: str) -> torch.Tensor:

@@ -18,6 +18,7 @@ import torch.nn.functional as functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tilewright
+from benchmarks.errors import judged_errors
 from benchmarks.record import Row
 from benchmarks.timing import device_ms, memory_taken
 from tilewright.tensor.launches import forget_plans
@@ -166,6 +167,7 @@ def attention(dtype: str, shape: list[int], *, causal: bool) -> Row:
         theirs,
         exact,
         sample=lambda x: x[:1, picked],
+        by_norm=True,
     )
 
 
@@ -215,16 +217,39 @@ def _row(
     exact: torch.Tensor,
     *,
     sample: Callable[[torch.Tensor], torch.Tensor] = lambda x: x,
+    by_norm: bool = False,
 ) -> Row:
-    """Check and time a case; `sample` takes from a result what `exact` holds."""
+    """Check and time a case; `sample` takes from a result what `exact` holds.
+
+    Judged by the largest error, or `by_norm` as `benchmarks.errors` does.
+    """
     call, out = ours
+    call()
+    baseline_results = {name: contender() for name, contender in theirs.items()}
+    if by_norm:
+        found = {"ours": (out,)} | {name: (x,) for name, x in baseline_results.items()}
+        errors, is_right = judged_errors(found, (exact,), rounding=ROUNDING[dtype], sample=sample)
+    else:
+        errors, is_right = _largest_errors(dtype, out, baseline_results, exact, sample)
+    contenders = {"ours": call, **theirs}
+    taken = {name: memory_taken(contender) for name, contender in contenders.items()}
+    timing = device_ms(contenders)
+    return timing.row(case, unit="ms", checked=is_right, err=errors, peak_bytes=taken)
+
+
+def _largest_errors(
+    dtype: str,
+    out: torch.Tensor,
+    baseline_results: dict[str, Any],
+    exact: torch.Tensor,
+    sample: Callable[[torch.Tensor], torch.Tensor],
+) -> tuple[dict[str, float], bool]:
+    """Return each contender's largest error, and whether ours will do."""
     scale = exact.abs().max()
 
     def error(result: torch.Tensor) -> float:
         return float(((sample(result).double() - exact).abs().max() / scale).cpu())
 
-    call()
-    baseline_results = {name: contender() for name, contender in theirs.items()}
     errors = {"ours": error(out)}
     errors |= {name: error(result) for name, result in baseline_results.items()}
     best = min(value for name, value in errors.items() if name != "ours")
@@ -232,11 +257,7 @@ def _row(
     first = next(iter(baseline_results.values()))
     apart = float(((out.double() - first.double()).abs().max() / scale).cpu())
     limit = max(ALLOWED * best, ROUNDING[dtype])
-    is_right = errors["ours"] <= limit and apart <= 4 * max(limit, ROUNDING[dtype])
-    contenders = {"ours": call, **theirs}
-    taken = {name: memory_taken(contender) for name, contender in contenders.items()}
-    timing = device_ms(contenders)
-    return timing.row(case, unit="ms", checked=is_right, err=errors, peak_bytes=taken)
+    return errors, errors["ours"] <= limit and apart <= 4 * max(limit, ROUNDING[dtype])
 
 
 def _random(shape: tuple[int, ...], kind: torch.dtype) -> torch.Tensor:
