@@ -384,6 +384,18 @@ def row_products_configuration(dim: int) -> Configuration:
     return next(rows for rows in ROW_PRODUCTS if dim <= rows.block_n)
 
 
+# All gradients at once, in any order of sums: queries of a step, keys of a program.
+ALL_GRADIENTS = (
+    DotConfiguration(64, 128, 64, 8, 2),
+    DotConfiguration(64, 128, 128, 8, 2),
+)
+
+
+def all_gradients_configuration(dim: int) -> DotConfiguration:
+    """Return the configuration for heads of up to 128 elements."""
+    return next(tiles for tiles in ALL_GRADIENTS if dim <= tiles.block_k)
+
+
 def attention_backward_configurations(
     dim: int, *, by_blocks: bool
 ) -> tuple[DotConfiguration, DotConfiguration]:

@@ -31,6 +31,7 @@ def samples(root: Path) -> Iterator[Sample]:
     yield from _attention_samples()
     yield from _attention_by_blocks()
     yield from _attention_gradients()
+    yield from _unordered_gradients()
     yield from _convolution_samples()
     yield from _example_samples(root)
 
@@ -92,6 +93,24 @@ def _attention_gradients() -> Iterator[Sample]:
                         f"{operation}.processors": always(4),
                     },
                 )
+
+
+def _unordered_gradients() -> Iterator[Sample]:
+    """Yield gradients whose sums may be in any order, in the tiles of Hopper."""
+    operation = "tilewright.tensor.attention_backward"
+    for dtype in (bfloat16, float16):
+        for tiles in configurations.ALL_GRADIENTS:
+            yield Sample(
+                f"attention_backward_unordered-{dtype}-{tiles.block_k}",
+                "attention_backward_unordered",
+                partial(attention_backward, deterministic=False),
+                _gradients_of_definition,
+                partial(_gradients, dtype, tiles.block_k),
+                {
+                    f"{operation}.copies_blocks": always(True),
+                    f"{operation}_unordered.processors": always(4),
+                },
+            )
 
 
 def _gradients(dtype: DType, dim: int) -> Arguments:

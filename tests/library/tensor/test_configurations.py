@@ -15,7 +15,9 @@ from tilewright.abi.dtypes import DType, bfloat16, float16, float32
 from tilewright.abi.signature import Pointer
 from tilewright.kernels.attention import attention_blocks
 from tilewright.kernels.attention_backward import key_gradients, query_gradients
+from tilewright.kernels.attention_backward_unordered import all_gradients, round_sums
 from tilewright.tensor.configurations import (
+    ALL_GRADIENTS,
     ATTENTION_16,
     ATTENTION_16_GENERAL,
     ATTENTION_32,
@@ -65,6 +67,7 @@ from tilewright.tensor.configurations import (
     Configuration,
     DotConfiguration,
     ResidentConfiguration,
+    all_gradients_configuration,
     attention_backward_configurations,
     attention_configuration,
     convolution_configuration,
@@ -72,6 +75,7 @@ from tilewright.tensor.configurations import (
     featured_attention_configuration,
     featured_gradients_configurations,
     matmul_configuration,
+    row_products_configuration,
     rows_configuration,
 )
 from tilewright.tensor.matmul import RESULTS
@@ -300,6 +304,26 @@ def test_attention_with_features_is_declared_as_it_is_chosen() -> None:
             forward = featured_attention_configuration(dim, float16, by_blocks=by_blocks)
             assert forward.block_k == padded
     assert featured_attention_configuration(64, float32, by_blocks=True) == ATTENTION_FEATURED_32[0]
+
+
+def test_unordered_gradients_of_attention_are_declared_as_they_are_chosen() -> None:
+    declared_tiles: dict[Any, set[DotConfiguration]] = defaultdict(set)
+    for entry in products("attention_backward_unordered"):
+        values, num_warps = entry.signature.constexprs, entry.signature.num_warps
+        if entry.kernel is all_gradients:
+            (dtype,) = dtypes_of(entry, "dy")
+            declared_tiles[dtype, values["ADDS"]].add(tiles_of(entry))
+            continue
+        rows = row_products_configuration(128)
+        shapes = {(rows.block_m, rows.block_n, rows.num_warps)}
+        if entry.kernel is round_sums:
+            shapes = {(tiles.block_m, tiles.block_k, tiles.num_warps) for tiles in ALL_GRADIENTS}
+        assert (values["BLOCK_M"], values["BLOCK_D"], num_warps) in shapes
+    assert declared_tiles == {
+        (dtype, adds): set(ALL_GRADIENTS) for dtype in (float16, bfloat16) for adds in (True, False)
+    }
+    for dim, padded in ((1, 64), (64, 64), (65, 128), (128, 128)):
+        assert all_gradients_configuration(dim).block_k == padded
 
 
 def test_convolutions_are_declared_as_they_are_chosen() -> None:
