@@ -51,7 +51,7 @@ def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def use(monkeypatch: pytest.MonkeyPatch, tiles: str) -> None:
     monkeypatch.setattr(operation, "copies_blocks", lambda _device: True)
-    monkeypatch.setattr(operation, "goes_by_key_blocks", lambda _device: True)
+    monkeypatch.setattr(operation, "goes_by_key_blocks", lambda _device, _window: True)
     monkeypatch.setattr(operation, "processors", lambda _device: 2)
     monkeypatch.setattr(
         operation, "attention_backward_configurations", lambda _dim, **_options: (QUERIES, QUERIES)
