@@ -1,9 +1,8 @@
 """Attention with all that may happen to scores: a cap, masks, dropout, sequences in a row.
 
-As `attention_blocks`, but every block is treated alike: a run-time flag each decides what is done
-to its scores, and what a score becomes is known before the next product starts. In the kernel
-without them these flags would take registers and instructions of the loop that most calls run, so
-this is one of its own.
+As `attention_blocks`, but a run-time flag each decides what is done to the scores of every block.
+In the kernel without them these flags would take registers and instructions of the loop that most
+calls run, so this is one of its own.
 """
 
 from __future__ import annotations
@@ -12,13 +11,16 @@ import tilewright.language as tl
 from tilewright.kernels.attention import (
     LN_2,
     LOG2_E,
+    SMALLEST,
     heads_of,
+    masked_scores,
     reach_of_rows,
     rows_at,
-    seen_in_window,
     tile_of_heads,
 )
 from tilewright.kernels.random import joined
+
+LEAST = tl.constexpr(-2e38)
 
 
 @tl.kernel
@@ -33,17 +35,41 @@ def capped(scores, scale, softcap):
 
 
 @tl.kernel
+def unit_of(scale, softcap, has_bias):
+    """Return whether scores are bent, and by what they are multiplied in the exponent of 2.
+
+    Scores stay as the product gives them, up to the scale, unless a cap or a bias needs them, or
+    the largest product would not be the largest score.
+    """
+    is_bent = (softcap != 0) | (has_bias != 0) | (scale < SMALLEST)
+    return is_bent, tl.where(is_bent, 1.0, scale) * LOG2_E
+
+
+@tl.kernel
+def with_bias(scores, added):
+    """Return scores with a bias added, which may be the least number of its dtype.
+
+    Such a one is raised to what is finite in units of the exponent of 2; -inf stays.
+    """
+    result = scores + added.to(tl.float32)
+    return tl.where(result == float("-inf"), result, tl.maximum(result, LEAST))
+
+
+@tl.kernel
 def block_of(
     x, row, first, queries, start, keys, IS_TRANSPOSED: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Return a block of what is added to scores, or hides them; keys past the last are 0.
+    """Return a block of what is added to scores, or hides them; of keys past the last, anything.
 
     It begins at query `first` and key `start`; its rows are keys with `IS_TRANSPOSED`. Queries past
-    the last are that one, so that one condition serves all of a key.
+    the last are that one, and rows go on to a multiple of 16 keys, so that one condition serves the
+    neighbours that one load takes.
     """
     rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
-    last_query, key_count = (queries - 1 - first).to(tl.int32), (keys - start).to(tl.int32)
+    first, start = tl.multiple_of(first, 16), tl.multiple_of(start, 16)
+    last_query = (queries - 1 - first).to(tl.int32)
+    key_count = tl.cdiv((keys - start).to(tl.int32), 16) * 16
     origin = x + first * row + start
     if IS_TRANSPOSED:
         pointers = (origin + tl.minimum(columns, last_query) * row)[None, :] + rows[:, None]
@@ -132,6 +158,7 @@ def kept_weights(
         "dim",
         "q_batch", "q_head", "q_row", "k_batch", "k_head", "k_row", "v_batch", "v_head", "v_row",
         "out_batch", "out_head", "out_row",
+        "bias_batch", "bias_head", "bias_row", "mask_batch", "mask_head", "mask_row",
     ),
 )  # fmt: skip
 def featured_attention(
@@ -174,6 +201,7 @@ def featured_attention(
     query = rows_at(qs, batch, head, q_start + first)
     lanes_m, lanes_d = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
     inside_m = lanes_m < tl.minimum(queries - first, BLOCK_M).to(tl.int32)
+    is_bent, unit = unit_of(scale, softcap, has_bias)
     row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     row_sum = tl.zeros((BLOCK_M,), tl.float32)
     total = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
@@ -181,23 +209,25 @@ def featured_attention(
         key = rows_at(ks, batch, shared_head, k_start + start)
         scores = tl.dot(query, tl.trans(key), input_precision=PRECISION)
         value = rows_at(vs, batch, shared_head, k_start + start)
-        scores = capped(scores, scale, softcap)
+        if is_bent:
+            scores = capped(scores, scale, softcap)
         if has_bias != 0:
             added = block_of(
                 bias_origin, bias_row, first, queries, start, keys, False, BLOCK_M, BLOCK_N
             )
-            scores += added.to(tl.float32)
+            scores = with_bias(scores, added)
         if has_mask != 0:
             is_open = block_of(
                 mask_origin, mask_row, first, queries, start, keys, False, BLOCK_M, BLOCK_N
             )
             scores = tl.where(is_open, scores, float("-inf"))
-        is_seen = seen_in_window(own - start, length - start, before, behind, BLOCK_M, BLOCK_N)
-        scores = tl.where(is_seen, scores, float("-inf"))
+        scores = masked_scores(
+            scores, own - start, length - start, before, behind, BLOCK_M, BLOCK_N
+        )
         new_max = tl.maximum(row_max, tl.max(scores, axis=1))
         top = tl.where(new_max == float("-inf"), 0.0, new_max)
-        weights = tl.exp2((scores - top[:, None]) * LOG2_E)
-        decay = tl.exp2((row_max - top) * LOG2_E)
+        weights = tl.exp2(tl.fma(scores, unit, -(top * unit)[:, None]))
+        decay = tl.exp2((row_max - top) * unit)
         row_sum = row_sum * decay + tl.sum(weights, axis=1)
         if has_dropout != 0:
             is_kept = kept_weights(
@@ -217,4 +247,4 @@ def featured_attention(
     )
     if has_lse != 0:
         sums = lse + batch * lse_batch + head * lse_head + q_start + first + lanes_m
-        tl.store(sums, row_max + tl.log2(row_sum) * LN_2, mask=inside_m)
+        tl.store(sums, row_max * (unit * LN_2) + tl.log2(row_sum) * LN_2, mask=inside_m)

@@ -17,7 +17,14 @@ from tilewright.kernels.attention import (
     tile_of_heads,
 )
 from tilewright.kernels.attention_backward import of_rows
-from tilewright.kernels.attention_features import block_of, capped, kept_weights, sequence_of
+from tilewright.kernels.attention_features import (
+    block_of,
+    capped,
+    kept_weights,
+    sequence_of,
+    unit_of,
+    with_bias,
+)
 from tilewright.kernels.random import joined
 
 
@@ -29,13 +36,22 @@ def sums_of(lse, first, queries, BLOCK: tl.constexpr):
 
 
 @tl.kernel
-def slopes_of(scores, softcap):
-    """Return the derivative of the cap where it gives these scores."""
-    slopes = tl.full(scores.shape, 1.0, tl.float32)
-    if softcap != 0:
-        bent = scores * (1 / softcap)
-        slopes = 1 - bent * bent
-    return slopes
+def sloped(x, scores, softcap):
+    """Return `x` times the derivative of the cap where it gives these scores."""
+    bent = scores * (1 / softcap)
+    return x * (1 - bent * bent)
+
+
+@tl.kernel
+def masked_weights(
+    weights, own, length, left, right, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):  # fmt: skip
+    """Set to 0 the weights outside the window; a block that lies inside costs two comparisons."""
+    result = weights
+    if (tl.minimum(length, own + right + 1) < COLUMNS) | (own + ROWS - 1 > left):
+        is_seen = seen_in_window(own, length, left, right, ROWS, COLUMNS)
+        result = tl.where(is_seen, weights, 0.0)
+    return result
 
 
 @tl.kernel(
@@ -44,6 +60,7 @@ def slopes_of(scores, softcap):
         "q_batch", "q_head", "q_row", "k_batch", "k_head", "k_row", "v_batch", "v_head", "v_row",
         "dy_batch", "dy_head", "dy_row", "dk_batch", "dk_head", "dk_row",
         "dv_batch", "dv_head", "dv_row",
+        "bias_batch", "bias_head", "bias_row", "mask_batch", "mask_head", "mask_row",
     ),
 )  # fmt: skip
 def featured_key_gradients(
@@ -80,6 +97,7 @@ def featured_key_gradients(
     begin, _, _, end = reach_of_rows(own, length, before, behind, BLOCK_N, BLOCK_M)
     if first >= keys:
         end = begin
+    is_bent, unit = unit_of(scale, softcap, has_bias)
     sum_k = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
     sum_v = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
     for member in range(group):
@@ -90,24 +108,28 @@ def featured_key_gradients(
         for start in range(begin, end, BLOCK_M):
             query = rows_at(qs, batch, sharing, q_start + start)
             gradient = rows_at(dys, batch, sharing, q_start + start)
-            scores = capped(tl.dot(key, tl.trans(query)), scale, softcap)
-            slopes = slopes_of(scores, softcap)
+            scores = tl.dot(key, tl.trans(query))
+            if is_bent:
+                scores = capped(scores, scale, softcap)
+            bent = scores
             if has_bias != 0:
                 added = block_of(
                     bias_head_origin, bias_row, start, queries, first, keys, True, BLOCK_N, BLOCK_M
                 )
-                scores += added.to(tl.float32)
-            sums = sums_of(lse + place, start, length, BLOCK_M)
-            weights = tl.exp2((scores - sums[None, :]) * LOG2_E)
-            is_seen = seen_in_window(own - start, length - start, before, behind, BLOCK_N, BLOCK_M)
-            weights = tl.where(is_seen, weights, 0.0)
+                scores = with_bias(scores, added)
+            logarithms = sums_of(lse + place, start, length, BLOCK_M) * LOG2_E
+            weights = tl.exp2(tl.fma(scores, unit, -logarithms[None, :]))
+            weights = masked_weights(
+                weights, own - start, length - start, before, behind, BLOCK_N, BLOCK_M
+            )
             if has_mask != 0:
                 is_open = block_of(
                     mask_head_origin, mask_row, start, queries, first, keys, True, BLOCK_N, BLOCK_M
                 )
                 weights = tl.where(is_open, weights, 0.0)
             used, by_weights = weights, tl.dot(value, tl.trans(gradient))
-            weights *= slopes
+            if softcap != 0:
+                weights = sloped(weights, bent, softcap)
             if has_dropout != 0:
                 is_kept = kept_weights(
                     seed, counters + sharing * per_head, width, start, first,
@@ -133,29 +155,33 @@ def score_gradients(
     query, gradient, key, value, sums, row_deltas,
     bias, bias_row, mask, mask_row, seed, counter, width, threshold, kept_scale,
     scale, softcap, own, first, queries, start, keys, before, behind,
-    has_bias, has_mask, has_dropout, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    has_bias, has_mask, has_dropout,
+    WITH_CAP: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Return the gradient of a block of scores, and what the cap makes of it for the products."""
-    scores = capped(tl.dot(query, tl.trans(key)), scale, softcap)
+    """Return the gradient of a block of scores, with the cap's part in it if WITH_CAP."""
+    is_bent, unit = unit_of(scale, softcap, has_bias)
+    scores = tl.dot(query, tl.trans(key))
+    if is_bent:
+        scores = capped(scores, scale, softcap)
+    bent = scores
     by_weights = tl.dot(gradient, tl.trans(value))
-    slopes = slopes_of(scores, softcap)
     if has_bias != 0:
         added = block_of(bias, bias_row, first, queries, start, keys, False, BLOCK_M, BLOCK_N)
-        scores += added.to(tl.float32)
-    weights = tl.exp2((scores - sums[:, None]) * LOG2_E)
+        scores = with_bias(scores, added)
+    weights = tl.exp2(tl.fma(scores, unit, -(sums * LOG2_E)[:, None]))
     length = keys.to(tl.int32)
-    is_seen = seen_in_window(own - start, length - start, before, behind, BLOCK_M, BLOCK_N)
-    weights = tl.where(is_seen, weights, 0.0)
+    weights = masked_weights(weights, own - start, length - start, before, behind, BLOCK_M, BLOCK_N)
     if has_mask != 0:
         is_open = block_of(mask, mask_row, first, queries, start, keys, False, BLOCK_M, BLOCK_N)
         weights = tl.where(is_open, weights, 0.0)
+    if WITH_CAP and softcap != 0:
+        weights = sloped(weights, bent, softcap)
     if has_dropout != 0:
         is_kept = kept_weights(
             seed, counter, width, first, start, threshold.to(tl.uint32), False, BLOCK_M, BLOCK_N
         )
         by_weights = tl.where(is_kept, by_weights * kept_scale, 0.0)
-    inner = weights * (by_weights - row_deltas[:, None])
-    return inner, inner * slopes
+    return weights * (by_weights - row_deltas[:, None])
 
 
 @tl.kernel(
@@ -163,6 +189,7 @@ def score_gradients(
         "dim",
         "q_batch", "q_head", "q_row", "k_batch", "k_head", "k_row", "v_batch", "v_head", "v_row",
         "dy_batch", "dy_head", "dy_row", "dq_batch", "dq_head", "dq_row",
+        "bias_batch", "bias_head", "bias_row", "mask_batch", "mask_head", "mask_row",
     ),
 )  # fmt: skip
 def featured_query_gradients(
@@ -205,13 +232,13 @@ def featured_query_gradients(
     for start in range(begin, end, BLOCK_N):
         key = rows_at(ks, batch, shared_head, k_start + start)
         value = rows_at(vs, batch, shared_head, k_start + start)
-        gradients = score_gradients(
+        inner = score_gradients(
             query, gradient, key, value, sums, row_deltas,
             bias_origin, bias_row, mask_origin, mask_row, seed, counter, width, threshold,
             kept_scale, scale, softcap, own, first, queries, start, keys, before, behind,
-            has_bias, has_mask, has_dropout, BLOCK_M, BLOCK_N,
+            has_bias, has_mask, has_dropout, True, BLOCK_M, BLOCK_N,
         )  # fmt: skip
-        total = tl.dot(gradients[1].to(key.dtype), key, total)
+        total = tl.dot(inner.to(key.dtype), key, total)
     rows, columns = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
     inside = rows < tl.minimum(queries - first, BLOCK_M).to(tl.int32)
     dq_rows = dq + batch * dq_batch + head * dq_head + (q_start + first) * dq_row
@@ -227,6 +254,7 @@ def featured_query_gradients(
         "dim",
         "q_batch", "q_head", "q_row", "k_batch", "k_head", "k_row", "v_batch", "v_head", "v_row",
         "dy_batch", "dy_head", "dy_row",
+        "bias_batch", "bias_head", "bias_row", "mask_batch", "mask_head", "mask_row",
     ),
 )  # fmt: skip
 def bias_gradients(
@@ -237,7 +265,7 @@ def bias_gradients(
     bias_batch, bias_head, bias_row, mask_batch, mask_head, mask_row,
     all_batches, all_heads, all_rows, all_columns,
     scale, softcap, seed0, seed1, seed2, offset0, offset1, offset2, threshold, kept_scale,
-    left, right, has_mask, has_dropout,
+    left, right, has_bias, has_mask, has_dropout,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of a bias, summed in a fixed order along the axes that it lacks.
@@ -274,7 +302,7 @@ def bias_gradients(
         shared_head = head // group
         number = batch * heads + head
         place = number * queries
-        gradients = score_gradients(
+        total += score_gradients(
             rows_at(qs, batch, head, first),
             rows_at(dys, batch, head, first),
             rows_at(ks, batch, shared_head, start),
@@ -285,9 +313,8 @@ def bias_gradients(
             mask + batch * mask_batch + head * mask_head, mask_row,
             seed, counters + number * per_head, width, threshold, kept_scale,
             scale, softcap, (first + keys - queries).to(tl.int32), first, queries, start, keys,
-            before, behind, 1, has_mask, has_dropout, BLOCK_M, BLOCK_N,
+            before, behind, has_bias, has_mask, has_dropout, False, BLOCK_M, BLOCK_N,
         )  # fmt: skip
-        total += gradients[0]
     rows, columns = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
     row_count = tl.minimum(queries - own_row * BLOCK_M, BLOCK_M).to(tl.int32)
     column_count = tl.minimum(keys - own_column * BLOCK_N, BLOCK_N).to(tl.int32)

@@ -235,7 +235,7 @@ def _plan(
             ),
             prod(blocks),
             attention_options(of_bias),
-            (*window.sides, int(has[1]), int(has_dropout)),
+            (*window.sides, *map(int, has)),
         )
         result.append(launch)
     return tuple(result)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from tilewright.abi.dtypes import int1, int32
+from tilewright.abi.signature import DIVISOR
 from tilewright.errors import ArgumentError, ArgumentValueError
 from tilewright.lazy_dataclass import dataclass
-from tilewright.tensor.arrays import Array, as_array, as_integer, as_number, dtype_of, new_array
+from tilewright.runtime.geometry import row_major
+from tilewright.tensor.arrays import (
+    Array,
+    as_array,
+    as_integer,
+    as_number,
+    dtype_of,
+    new_array,
+    strides_of,
+)
 from tilewright.tensor.axes import viewed
 from tilewright.tensor.geometry import check_one_side, geometry_of
-from tilewright.tensor.movement import contiguous, copy_elements, is_row_major
+from tilewright.tensor.movement import copy, copy_elements, is_row_major
 from tilewright.tensor.random import as_offset, as_seed, number_parts
 from tilewright.tensor.strides import (
     Shape,
@@ -136,21 +146,28 @@ def check_not_over_sequences(
 def over_scores(array: Array, scores: Shape, *, name: str) -> tuple[Array, Strides]:
     """Return an array that broadcasts to the scores, and its strides along batch, heads and rows.
 
-    Scores are `[..., H, Q, K]`.
-    Its keys lie one behind the other, and leading axes are as one: where they are not, it is
-    copied. Raises ArgumentError where it does not broadcast.
+    Scores are `[..., H, Q, K]`. Its keys lie one behind the other, a multiple of 16 of them, as are
+    rows apart, and leading axes are as one: where they are not, it is copied. Raises ArgumentError
+    where it does not broadcast.
     """
     check_over_scores(array, scores, name=name)
-    strides = _walk(array, scores)
-    if strides is None:
-        copy = _spread(array, (*array.shape[:-1], scores[-1]))
-        strides = _walk(copy, scores)
-        if strides is None:
-            copy = _spread(array, scores)
-            strides = _walk(copy, scores)
-        array = copy
-    assert strides is not None  # a row-major array of all scores fits
-    return array, strides
+    geometry = geometry_of(array)
+    # Rows are read on to a multiple of 16, which only those of a copy have for certain.
+    if geometry.is_aligned and scores[-1] % DIVISOR == 0:
+        strides = _walk(geometry.shape, geometry.strides, scores)
+        if strides is not None:
+            return array, strides
+    # Most are copied as they are broadcast; where leading axes are not as one, all of them.
+    for shape in ((*array.shape[:-1], scores[-1]), scores):
+        pitch = -(-shape[-1] // DIVISOR) * DIVISOR
+        strides = _walk(shape, row_major((*shape[:-1], pitch)), scores)
+        if strides is not None:
+            break
+    assert strides is not None  # that of all scores fits
+    whole = new_array((*shape[:-1], pitch), dtype_of(array), array)
+    source = viewed(array, shape, broadcast_strides(geometry.shape, geometry.strides, shape))
+    copy_elements(source, viewed(whole, shape, strides_of(whole)))
+    return whole, strides
 
 
 def check_over_scores(array: Array, scores: Shape, *, name: str) -> None:
@@ -160,26 +177,14 @@ def check_over_scores(array: Array, scores: Shape, *, name: str) -> None:
         raise ArgumentError(msg)
 
 
-def _walk(array: Array, scores: Shape) -> Strides | None:
-    geometry = geometry_of(array)
-    walk = broadcast_strides(geometry.shape, geometry.strides, scores)
-    if not geometry.is_aligned or (walk[-1] != 1 and scores[-1] > 1):
+def _walk(shape: Shape, strides: Strides, scores: Shape) -> Strides | None:
+    walk = broadcast_strides(shape, strides, scores)
+    if (walk[-1] != 1 and scores[-1] > 1) or any(stride % DIVISOR for stride in walk[:-1]):
         return None
     space = collapsed(scores[:-3], (walk[:-3],), rank=1, keep_last=False)
-    if space is None:
-        return None
-    return (space.strides[0][0], *walk[-3:-1])
-
-
-def _spread(array: Array, shape: Shape) -> Array:
-    """Return a row-major copy of an array, broadcast to a shape."""
-    geometry = geometry_of(array)
-    result = new_array(shape, dtype_of(array), array)
-    strides = broadcast_strides(geometry.shape, geometry.strides, shape)
-    copy_elements(viewed(array, shape, strides), result)
-    return result
+    return None if space is None else (space.strides[0][0], *walk[-3:-1])
 
 
 def _aligned(array: Array) -> Array:
     is_fit = is_row_major(array) and geometry_of(array).is_aligned
-    return array if is_fit else contiguous(_spread(array, array.shape))
+    return array if is_fit else copy(array)

@@ -206,7 +206,7 @@ def test_what_does_not_fit_is_refused(changed: dict[str, Any], message: str) -> 
     [
         (np.float32, 16, "q has dtype f32; attention_backward takes f16 and bf16"),
         (np.int8, 16, "q has dtype i8"),
-        (np.float16, 129, "heads have 129 elements; attention_backward takes up to 128"),
+        (np.float16, 257, "heads have 257 elements; attention_backward takes up to 256"),
     ],
 )
 def test_what_has_no_kernel_is_refused(dtype: Any, dim: int, message: str) -> None:
