@@ -157,7 +157,7 @@ def declared() -> list[DeclaredEntry]:
 
 def test_texts_of_what_is_declared() -> None:
     """Those of two warpgroups have a producer; the others fit every GPU; neither spills."""
-    assert len(declared()) == 13
+    assert len(declared()) == 14
     extents = ("BLOCK_M", "BLOCK_N", "BLOCK_D")
     by_tiles = {
         (entry.kernel, *map(entry.signature.constexprs.get, extents)): entry for entry in declared()
