@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from tilewright_compiler.ir.core import Block, Module, Operation
+from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.ir.types import TileType, Type, element_bytes, shape_of
 from tilewright_compiler.layout.linear import NUM_LANES
 from tilewright_compiler.schedule.unsuited import Unsuited
@@ -26,8 +26,12 @@ _OTHER_REGISTERS = 40  # of a consumer's thread, besides accumulators
 def _most_at_once(block: Block, sizes: Mapping[Operation, int]) -> int:
     """Return the registers of the dots of a block that are held at once; `sizes` are theirs."""
     position = {operation: index for index, operation in enumerate(block.operations)}
-    # What a loop carries is there from the start.
-    starts = {dot: 0 if dot.operands[2] in block.arguments else position[dot] for dot in sizes}
+    # What a loop carries is there from the start, scaled by an iteration perhaps.
+    definitions = {result: operation for operation in position for result in operation.results}
+    starts = {
+        dot: 0 if _is_carried(dot.operands[2], block, definitions) else position[dot]
+        for dot in sizes
+    }
     ends = {dot: _last_use(dot, block) for dot in sizes}
     return max(
         (
@@ -35,6 +39,18 @@ def _most_at_once(block: Block, sizes: Mapping[Operation, int]) -> int:
             for now in map(position.__getitem__, sizes)
         ),
         default=0,
+    )
+
+
+def _is_carried(value: Value, block: Block, definitions: Mapping[Value, Operation]) -> bool:
+    """Whether a value is computed element by element from one that a block was given."""
+    if value in block.arguments:
+        return True
+    made = definitions.get(value)
+    return made is not None and any(
+        _is_carried(operand, block, definitions)
+        for operand in made.operands
+        if _is_as_large(operand.type, value.type)
     )
 
 

@@ -89,6 +89,15 @@ def test_products_of_an_iteration_meet_only_while_something_reads_them() -> None
         check_accumulators(module, dict.fromkeys(dots, 1))
 
 
+def test_a_sum_that_is_scaled_before_it_is_added_to_is_held_all_along() -> None:
+    between = "%narrow = cast %scaled : tile<64x256xbf16>\n    %wide = cast %narrow"
+    between += " : tile<64x256xf32>\n    %before = mul %csum, %start : tile<64x256xf32>"
+    text = _OWN.format(between=between, left="start").replace("%a, %b, %start", "%a, %b, %before")
+    module, dots = module_of(text.replace("%a, %b, %before", "%a, %b, %start", 1), "both")
+    with pytest.raises(Unsuited, match="take 256 registers"):
+        check_accumulators(module, dict.fromkeys(dots, 1))
+
+
 def test_what_a_product_needs_besides_is_counted_once() -> None:
     module, dots = module_of(loop("x", "csum", 1) + loop("y", "x", 1), "y")
     with pytest.raises(Unsuited, match="take 256 registers"):
