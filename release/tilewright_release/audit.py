@@ -109,7 +109,7 @@ def undefined_families(declared: Sequence[DeclaredEntry], checkout: Checkout) ->
         if module != family:
             yield f"{name} is declared in family {family}, its module is {module}"
         # A gradient is defined where its operation is.
-        definition = reference / f"{module.removesuffix('_backward')}.py"
+        definition = reference / f"{module.removesuffix('_unordered').removesuffix('_backward')}.py"
         if not definition.is_file():
             yield f"{name} has no definition: {definition} does not exist"
 

@@ -164,7 +164,10 @@ def launch_abi(
     )
 
 
-def _parameter_to_json(parameter: AbiParameter) -> dict[str, Any]:
+def _parameter_to_json(parameter: AbiParameter) -> dict[str, Any] | str:
+    # Most are sizes and strides, and a manifest has tens of thousands of them.
+    if parameter == AbiParameter("scalar", parameter.name):
+        return parameter.name
     data: dict[str, Any] = {
         "kind": parameter.kind,
         "name": parameter.name,
@@ -191,7 +194,9 @@ def _parameter_to_json(parameter: AbiParameter) -> dict[str, Any]:
     return data
 
 
-def _parameter_from_json(data: dict[str, Any]) -> AbiParameter:
+def _parameter_from_json(data: dict[str, Any] | str) -> AbiParameter:
+    if isinstance(data, str):
+        return AbiParameter("scalar", data)
     tensor_map = data.get("tensor_map")
     return AbiParameter(
         kind=data["kind"],

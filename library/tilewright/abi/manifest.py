@@ -32,7 +32,7 @@ from tilewright.abi.keys import Field
 from tilewright.errors import FormatError
 from tilewright.lazy_dataclass import dataclass
 
-SCHEMA = 2
+SCHEMA = 3
 FILE_NAME = "manifest.json"
 PTX = "ptx"
 """The key of the portable PTX among the blobs of an entry; the others are keyed by their target."""
@@ -424,12 +424,15 @@ def _blob_to_json(blob: Blob, toolchains: Sequence[str]) -> dict[str, Any]:
         "target": blob.target,
         "min_driver": blob.min_driver,
         "registers": blob.registers,
-        "spill": blob.spill_bytes,
-        "shared": blob.shared_bytes,
         "toolchain": toolchains.index(blob.toolchain),
         "build_key": blob.build_key,
-        "validated": list(blob.validated),
     }
+    if blob.spill_bytes:
+        data["spill"] = blob.spill_bytes
+    if blob.shared_bytes:
+        data["shared"] = blob.shared_bytes
+    if blob.validated:
+        data["validated"] = list(blob.validated)
     if blob.abi is not None:
         data["abi"] = blob.abi.to_json()
     if blob.waits:
@@ -446,11 +449,11 @@ def _blob_from_json(data: dict[str, Any], toolchains: Sequence[str]) -> Blob:
         target=data["target"],
         min_driver=data["min_driver"],
         registers=data["registers"],
-        spill_bytes=data["spill"],
-        shared_bytes=data["shared"],
+        spill_bytes=data.get("spill", 0),
+        shared_bytes=data.get("shared", 0),
         toolchain=toolchains[data["toolchain"]],
         build_key=data["build_key"],
-        validated=tuple(data["validated"]),
+        validated=tuple(data.get("validated", ())),
         abi=LaunchAbi.from_json(data["abi"]) if "abi" in data else None,
         waits=data.get("waits", False) is True,
     )

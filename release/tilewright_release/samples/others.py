@@ -96,21 +96,24 @@ def _attention_gradients() -> Iterator[Sample]:
 
 
 def _unordered_gradients() -> Iterator[Sample]:
-    """Yield gradients whose sums may be in any order, in the tiles of Hopper."""
+    """Yield gradients by blocks of keys, with sums in any order and in a fixed one."""
     operation = "tilewright.tensor.attention_backward"
     for dtype in (bfloat16, float16):
         for tiles in configurations.ALL_GRADIENTS:
-            yield Sample(
-                f"attention_backward_unordered-{dtype}-{tiles.block_k}",
-                "attention_backward_unordered",
-                partial(attention_backward, deterministic=False),
-                _gradients_of_definition,
-                partial(_gradients, dtype, tiles.block_k),
-                {
-                    f"{operation}.copies_blocks": always(True),
-                    f"{operation}_unordered.processors": always(4),
-                },
-            )
+            for form in ("unordered", "ordered"):
+                yield Sample(
+                    f"attention_backward_unordered-{dtype}-{tiles.block_k}-{form}",
+                    "attention_backward_unordered",
+                    partial(attention_backward, deterministic=form == "ordered"),
+                    _gradients_of_definition,
+                    partial(_gradients, dtype, tiles.block_k),
+                    {
+                        f"{operation}.copies_blocks": always(True),
+                        f"{operation}.processors": always(4),
+                        f"{operation}_unordered.copies_blocks": always(True),
+                        f"{operation}_unordered.processors": always(4),
+                    },
+                )
 
 
 def _gradients(dtype: DType, dim: int) -> Arguments:

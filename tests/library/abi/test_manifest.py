@@ -126,7 +126,7 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
     assert by_key.pop(f"sm_90a{OWN_SCHEDULE}").num_threads == 384
     assert by_key.pop("sm_90a") == replace(found.entries[key].abi, waits=True)
     assert set(by_key.values()) == {found.entries[key].abi}
-    assert (found.version, found.abi_version, found.schema) == ("0.1.0", 1, 2)
+    assert (found.version, found.abi_version, found.schema) == ("0.1.0", 1, 3)
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
 
@@ -209,7 +209,7 @@ def test_the_unchanged_header_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"schema": 1}, "m.json has schema 1, this library reads 2: bundle and library are of two"),
+        ({"schema": 1}, "m.json has schema 1, this library reads 3: bundle and library are of two"),
         ({"schema": None}, "has schema None"),
         ({"abi": 7}, "m.json has launch ABI 7, this library launches 1: bundle and library are of"),
         ({"entry_bytes": -1}, "entry_bytes is -1"),
