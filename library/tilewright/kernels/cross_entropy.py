@@ -165,7 +165,7 @@ def entropy_row(
     if BLOCK_N > 2 * WIDE:
         entropy_of_held_row(
             x_row, dx_row, lead, width, place, weight, has_weight, losses + row, given, counted,
-            is_mean, smoothing, z_loss, has_gradient, BLOCK_N // 8, 6, BLOCK_N // 8,
+            is_mean, smoothing, z_loss, has_gradient, BLOCK_N // 8, 6, BLOCK_N // 16,
         )  # fmt: skip
     elif BLOCK_N >= WIDE:
         entropy_of_wide_row(

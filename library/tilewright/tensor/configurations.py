@@ -103,7 +103,7 @@ CROSS_ENTROPY_LONG: tuple[Configuration, ...] = (
     Configuration(1, 32768, 16),
 )
 # Wider rows of 2-byte elements, of any width.
-CROSS_ENTROPY_HELD = Configuration(1, 65536, 32)
+CROSS_ENTROPY_HELD = Configuration(1, 65536, 16)
 CROSS_ENTROPY_WALKED, CROSS_ENTROPY_WALKED_16 = (
     Configuration(1, 2048, 16),
     Configuration(1, 4096, 16),
