@@ -40,7 +40,6 @@ def test_the_budgets_of_the_project_hold_what_is_asked() -> None:
         "attention_backward_unordered": 128,
         "attention_features": 372,
         "attention_features_backward": 1440,
-        "cross_entropy": 24,
         "scaled_matmul": 120,
     }
     # What every GPU has, but for families with a text of their own for Hopper.
