@@ -8,6 +8,7 @@ only what changed is proven again.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -35,6 +36,7 @@ _TOLERANCE = {
     "f8e5m2": 0.26,
 }
 _PROVEN = b"proven"
+_ALIGNMENT_BYTES = 64
 
 
 class Store(Protocol):
@@ -104,6 +106,16 @@ def _copy(array: Array) -> Array:
         base = base.base
     if base is array:
         return array.copy(order="K")
+    if not (base.flags.c_contiguous or base.flags.f_contiguous):
+        # A view that knows no array of all its memory: what lies between its elements comes along.
+        low, high = np.lib.array_utils.byte_bounds(base)
+        whole = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+        start = low % _ALIGNMENT_BYTES
+        memory = np.empty(high - low + 2 * _ALIGNMENT_BYTES, np.uint8)
+        start += -memory.ctypes.data % _ALIGNMENT_BYTES
+        memory[start : start + high - low] = whole
+        skip = start + array.__array_interface__["data"][0] - low
+        return np.ndarray(array.shape, array.dtype, memory, skip, array.strides)
     moved = base.copy(order="K")
     skip = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
     return np.ndarray(array.shape, array.dtype, moved, skip, array.strides)

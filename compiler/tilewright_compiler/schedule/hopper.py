@@ -78,15 +78,15 @@ def _forms(module: Module) -> Iterator[Module]:
 
 def _scheduled(module: Module, shared_limit: int) -> Module:
     operations = list(module.kernel.body.walk())
+    if any(must_run_ahead(operation) for operation in operations):
+        msg = "tl.async_copy is done by the threads that compute"
+        raise Unsuited(msg)
     if not any(operation.name == "descriptor_load" for operation in operations):
         msg = "no product reads blocks of a tensor descriptor"
         left = why_not_raised(module)
         if left is not None:
             msg, load = f"{msg}, and this load gives no block: {left[0]}", left[1]
             raise Unsuited(msg, load)
-        raise Unsuited(msg)
-    if any(must_run_ahead(operation) for operation in operations):
-        msg = "tl.async_copy is done by the threads that compute"
         raise Unsuited(msg)
     placed = bulk_stores(assign_layouts(legalize_dot(bulk_loads(wide_sums(module)))))
     placed = persistent(rotate_dots(share_rings(placed)))

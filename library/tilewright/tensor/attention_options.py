@@ -159,7 +159,7 @@ def over_scores(array: Array, scores: Shape, *, name: str) -> tuple[Array, Strid
             return array, strides
     # Most are copied as they are broadcast; where leading axes are not as one, all of them.
     for shape in ((*array.shape[:-1], scores[-1]), scores):
-        pitch = -(-shape[-1] // DIVISOR) * DIVISOR
+        pitch = max(-(-shape[-1] // DIVISOR), 1) * DIVISOR
         strides = _walk(shape, row_major((*shape[:-1], pitch)), scores)
         if strides is not None:
             break

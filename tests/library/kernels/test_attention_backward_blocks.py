@@ -54,7 +54,7 @@ def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def use(monkeypatch: pytest.MonkeyPatch, warps: int) -> None:
     monkeypatch.setattr(operation, "copies_blocks", lambda _device: True)
-    monkeypatch.setattr(operation, "goes_by_key_blocks", lambda _device: False)
+    monkeypatch.setattr(operation, "goes_by_key_blocks", lambda _device, _window: False)
     monkeypatch.setattr(operation, "processors", lambda _device: 2)
     monkeypatch.setattr(
         operation, "attention_backward_configurations", lambda _dim, **_options: TILES[warps]

@@ -123,7 +123,7 @@ def test_a_launch_goes_on_past_a_damaged_bundle(tmp_path: Path, damage: str) -> 
     manifest, pack = extra / FILE_NAME, extra / PACK
     match damage:
         case "other version":
-            manifest.write_bytes(manifest.read_bytes().replace(b'"schema":2', b'"schema":3', 1))
+            manifest.write_bytes(manifest.read_bytes().replace(b'"schema":3', b'"schema":4', 1))
         case "truncated":
             manifest.write_bytes(manifest.read_bytes()[:-20])
         case "missing pack":

@@ -134,7 +134,7 @@ def test_a_damaged_bundle_does_not_pass_for_an_empty_one(
     text = {
         "missing": b"",
         "truncated": manifest[: len(manifest) // 2],
-        "other version": manifest.replace(b'"schema":2', b'"schema":9', 1),
+        "other version": manifest.replace(b'"schema":3', b'"schema":9', 1),
     }[damage]
     if damage != "missing":
         (copy / "manifest.json").write_bytes(text)
@@ -154,7 +154,7 @@ refused(errors.ResolveError, lambda: add[1](x, y, out, 64, BLOCK=64))
     reason = {
         "missing": "cannot be read: No such file",
         "truncated": "is not whole",
-        "other version": "has schema 9, this library reads 2",
+        "other version": "has schema 9, this library reads 3",
     }[damage]
     fault, without, *_ = (line for line in done.output.splitlines() if line.startswith("  - "))
     assert fault.startswith(f"  - bundle {copy}: ")
