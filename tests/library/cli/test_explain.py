@@ -95,10 +95,9 @@ write_bundle(Path({str(tmp_path / "bundle")!r}), {{product: wanted}})
     note = "the common schedule on sm_90a: the base of descriptor<64x64xf16> is not known to be a"
     assert any(line.startswith(f"        {note}") for line in done.output.splitlines())
     done = _explain(tmp_path, word, "--gpu", "9.0", "--driver", "13.0", "--json")
-    (found,) = (n for d in json.loads(done.output)["decisions"] for n in d["notes"])
+    found = [n for d in json.loads(done.output)["decisions"] for n in d["notes"]]
     # With the load that shows it.
-    assert found.startswith(note)
-    assert "tl.load(a" in found
+    assert any(each.startswith(note) and "tl.load(a" in each for each in found)
     # Elsewhere there is no schedule of the target's own to miss.
     assert "common schedule" not in _explain(tmp_path, word, "--gpu", "8.0").output
     # The module is not on the path now: by its bare name nobody can be asked.
