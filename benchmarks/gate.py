@@ -178,17 +178,18 @@ def _forward_attention(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
     return text, f"{mean:.3f}, worst {ratios[worst]:.3f} ({worst})", passed
 
 
-def _gradients(way: str) -> Rule:
-    """Judge gradients of attention that are computed in one way, heads of 64 and 128 elements."""
+def _gradients(*, unordered: bool) -> Rule:
+    """Judge gradients of attention with sums in any order, or in one; heads of 64 and 128."""
 
     def rule(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
-        ratios = [
-            row.ratios["cudnn"]
-            for row in rows
-            if f"/{way}/" in row.case and row.case.split("/")[2].endswith(("x64", "x128"))
-        ]
+        ratios = []
+        for row in rows:
+            name, _, shape, direction, _ = row.case.split("/")
+            is_kind = direction == "bwd" and name.endswith(".unordered") == unordered
+            if is_kind and shape.endswith(("x64", "x128")):
+                ratios.append(row.ratios["cudnn"])
         if not ratios:
-            kind = f"a case of {way}"
+            kind = f"gradients with unordered={unordered}"
             raise LookupError(kind)
         mean = exp(sum(map(log, ratios)) / len(ratios))
         return f"geomean >= {limit['geomean_now']}", f"{mean:.3f}", mean >= limit["geomean_now"]
@@ -218,8 +219,8 @@ def _odd_lengths(rows: list[Row], limit: Limit) -> tuple[str, str, bool]:
 
 RULES: dict[tuple[str, str], Rule] = {
     ("attention", "fwd_vs_cudnn"): _forward_attention,
-    ("attention", "bwd_vs_cudnn"): _gradients("bwd.unordered"),
-    ("attention", "bwd_deterministic_vs_cudnn"): _gradients("bwd"),
+    ("attention", "bwd_vs_cudnn"): _gradients(unordered=True),
+    ("attention", "bwd_deterministic_vs_cudnn"): _gradients(unordered=False),
     ("attention", "odd_length_fraction"): _odd_lengths,
     ("launch", "four_arguments_us"): _at_most(
         "four_arguments", below=("torch.eager", "triton", "cuda.core")

@@ -1,8 +1,8 @@
 """Suite `attention`: attention of the installed wheel, and its gradients, against cuDNN and FA2.
 
 Results are judged as `benchmarks.errors` says. What is timed backward is all that comes after the
-way forward: ours in a fixed order of sums (`bwd`) and in any (`bwd.unordered`), theirs as torch
-differentiates.
+way forward: ours in a fixed order of sums (`attention/bwd`) and in any (`attention.unordered/bwd`),
+theirs as torch differentiates.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def _gradients(dtype: str, shape: list[int], *, causal: bool, ordered: bool) -> 
     )
     contenders = {"ours": ours, **theirs}
     taken = {name: memory_taken(contender) for name, contender in contenders.items()}
-    name, way = "attention.causal" if causal else "attention", "bwd" if ordered else "bwd.unordered"
-    case = f"{name}/{dtype}/{batch}x{heads}x{shared}x{length}x{dim}/{way}/eager"
+    name = "attention" + ".causal" * causal + ".unordered" * (not ordered)
+    case = f"{name}/{dtype}/{batch}x{heads}x{shared}x{length}x{dim}/bwd/eager"
     timing = device_ms(contenders)
     return timing.row(case, unit="ms", checked=is_right, err=errors, peak_bytes=taken)
 

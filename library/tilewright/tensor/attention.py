@@ -81,16 +81,18 @@ def attention(
     `-left <= j - i - (K - Q) <= right`, where None is no limit; with `mask`, bools that broadcast
     to `[..., H, Q, K]`, those where it is true. A query that sees no key gives 0.
 
-    With `softcap` scores become `softcap * tanh(score / softcap)` before the bias is added. With
-    `dropout` each weight is dropped with that probability, the others grow by `1 / (1 - dropout)`;
-    which ones is a function of `seed`, `offset` and a weight's place alone, see
+    With `softcap` scores become `softcap * tanh(score / softcap)` before the bias is added, to
+    within some `softcap * 2**-23`: caps are for tens, not for millions. With `dropout` each weight
+    is dropped with that probability, the others grow by `1 / (1 - dropout)`; which ones is a
+    function of `seed`, `offset` and a weight's place alone, see
     `reference.attention_features.kept`, and nothing needs to be saved for the gradients.
 
     With `q_starts` and `k_starts`, i32 `[N + 1]`, N sequences of any lengths lie in a row, `[H,
     rows, D]`: query rows `q_starts[n]` to `q_starts[n + 1]` see the key rows of the same n, and
-    `causal` and `window` count from the end of each. `longest`, of queries and of keys, saves
-    looking for more than there are. Rows of other sequences are read, with weight 0: they must be
-    finite. Bias and mask do not go with it.
+    `causal` and `window` count from the end of each. Starts must ascend and end within the rows,
+    which nothing checks on a GPU, where only kernels see them. `longest`, of queries and of keys,
+    saves looking for more than there are; rows of a sequence beyond it are not computed. Rows of
+    other sequences are read, with weight 0: they must be finite. Bias and mask do not go with it.
 
     `lse`, f32 `[..., H, Q]` with a contiguous last axis, receives the natural logarithm of the sum
     of exponentials, -inf where no key is seen. `input_precision` is what becomes of f32 operands,
@@ -196,7 +198,7 @@ def _plan(
     result = result_geometry(out, q.shape, q.dtype, q)
     if lse is not None:
         result_geometry(lse, q.shape[:-1], float32, q, name="lse")
-        if lse.strides[-1] != 1 and queries > 1:
+        if lse.strides[-1] != 1 and queries > 1 and not is_empty(lse.shape):
             msg = f"the last axis of lse must be contiguous, got strides {lse.strides}"
             raise ArgumentError(msg)
     shared_heads = k.shape[-3] if len(k.shape) > 2 else 1

@@ -16,6 +16,8 @@ from tilewright.kernels.attention_features_backward import (
     featured_query_gradients,
 )
 from tilewright.lazy_dataclass import dataclass
+from tilewright.runtime.geometry import row_major
+from tilewright.tensor import reduction
 from tilewright.tensor.arrays import Array, dtype_of, new_array, stand_in, strides_of
 from tilewright.tensor.attention_features import (
     Lengths,
@@ -105,9 +107,10 @@ def add_up(
     own_shape, own_axes = _own_axes(given.bias, scores)
     of_bias = None
     if dbias is not None:
-        is_fit = is_row_major(dbias) and geometry_of(dbias).is_aligned
+        is_whole = prod(own_shape) == prod(dbias.shape)
+        is_fit = is_whole and is_row_major(dbias) and geometry_of(dbias).is_aligned
         is_own = is_fit and not any(overlaps(dbias, x) for x in read)
-        of_bias = dbias if is_own else new_array(dbias.shape, dtype_of(q), q)
+        of_bias = dbias if is_own else new_array(own_shape, dtype_of(q), q)
     starts = [stand_in(q, int32)] * 2
     if given.sequences is not None:
         starts = [given.sequences.q_starts, given.sequences.k_starts]
@@ -132,17 +135,39 @@ def add_up(
         if target is not result:
             copy_elements(viewed(target, result.shape, strides_of(target)), result)
     if dbias is not None and of_bias is not None and of_bias is not dbias:
-        copy_elements(of_bias, dbias)
+        _hand_over(of_bias, dbias, scores)
 
 
 def _own_axes(bias: Array | None, scores: Shape) -> tuple[Shape, tuple[bool, bool, bool, bool]]:
-    """Return `[batches, H, Q, K]` of a bias of its own, and which of these axes it lacks."""
+    """Return `[batches, H, Q, K]` of a bias's gradient, and which of these axes it lacks.
+
+    Batches are all or one: the kernel knows one stride of them. Of a bias that has some of the
+    batch axes the gradient is that of all batches, which `_hand_over` adds up.
+    """
     if bias is None:
         return (1, 1, 1, 1), (True,) * 4
-    shape = (1,) * (len(scores) - len(bias.shape)) + bias.shape
-    batches = prod(shape[:-3])
-    lacks = (batches == 1, *(extent == 1 for extent in shape[-3:]))
+    shape = _of_all_axes(bias.shape, scores)
+    is_one = prod(shape[:-3]) == 1
+    lacks = (is_one, *(extent == 1 for extent in shape[-3:]))
+    batches = 1 if is_one else prod(scores[:-3])
     return (batches, *shape[-3:]), (lacks[0], lacks[1], lacks[2], lacks[3])
+
+
+def _hand_over(of_bias: Array, dbias: Array, scores: Shape) -> None:
+    """Copy the gradient of a bias, added up along the batch axes that the bias lacks."""
+    shape = _of_all_axes(dbias.shape, scores)
+    axes = tuple(axis for axis, extent in enumerate(scores[:-3]) if shape[axis] != extent)
+    if prod(of_bias.shape) == prod(shape):
+        copy_elements(viewed(of_bias, dbias.shape, row_major(dbias.shape)), dbias)
+        return
+    every = (*scores[:-3], *shape[-3:])
+    strides = (0,) * (len(shape) - len(dbias.shape)) + strides_of(dbias)
+    target = viewed(dbias, shape, strides)
+    reduction.sum(viewed(of_bias, every, row_major(every)), axes, keepdim=True, out=target)
+
+
+def _of_all_axes(shape: Shape, scores: Shape) -> Shape:
+    return (1,) * (len(scores) - len(shape)) + shape
 
 
 def _own_walk(shape: Shape, lacks: tuple[bool, bool, bool, bool]) -> Strides:

@@ -31,6 +31,8 @@ from tilewright.tensor.strides import (
 _HALF_WORD = 2**31
 # As u32 it is above every half of a word.
 _ALL = -1
+# Kernels take the cap as f32.
+_LEAST_CAP, _MOST_CAP = 2.0**-126, 2.0**127
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,8 @@ class Features:
 def as_features(softcap: object, dropout: object, seed: object, offset: object) -> Features:
     """Return the features asked for; raises ArgumentValueError for what is out of range."""
     cap, p = as_number(softcap, name="softcap"), as_number(dropout, name="dropout")
-    if not 0 <= cap < float("inf"):
-        msg = f"softcap is {cap}; a positive number is needed, or 0 for no cap"
+    if not (cap == 0 or _LEAST_CAP <= cap <= _MOST_CAP):
+        msg = f"softcap is {cap}; a positive number of f32 is needed, or 0 for no cap"
         raise ArgumentValueError(msg)
     if not 0 <= p <= 1:
         msg = f"dropout is {p}; a probability lies in [0, 1]"
@@ -119,6 +121,9 @@ def as_sequences(
             msg = f"longest is {longest!r}; a pair is needed, the most queries and the most keys"
             raise ArgumentError(msg)
         most = [as_integer(each, name="longest") for each in longest]
+        if min(most) < 0:
+            msg = f"longest is {tuple(most)}; lengths are wanted, of the longest sequences"
+            raise ArgumentValueError(msg)
         bounds = (min(most[0], bounds[0]), min(most[1], bounds[1]))
     return Sequences(_aligned(starts[0]), _aligned(starts[1]), *bounds)
 

@@ -228,3 +228,9 @@ def test_heads_without_elements_have_sums_all_the_same(dtype: str, side: str) ->
 
     found = run(side, sums, *arrays, out=lse)
     np.testing.assert_allclose(found, np.full((2, 5), np.log(3)), rtol=1e-6)
+
+
+def test_no_heads_give_nothing_with_or_without_logarithms() -> None:
+    nothing = np.zeros((0, 5, 8), np.float16)
+    lse = np.zeros((0, 5), np.float32)
+    assert attention(nothing, nothing, nothing, lse=lse).shape == (0, 5, 8)

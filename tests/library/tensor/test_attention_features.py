@@ -92,6 +92,22 @@ def test_the_gradient_of_a_bias_is_summed_where_it_broadcasts(
 
 
 @pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(
+    "bias_shape", [(3, 1, 21, 40), (1, 3, 2, 21, 40), (2, 1, 1, 1, 40), (2, 3, 1, 21, 40)], ids=str
+)
+def test_the_gradient_of_a_bias_that_has_some_of_the_batch_axes(
+    bias_shape: tuple[int, ...], side: str
+) -> None:
+    shapes = [(2, 3, 2, rows, 16) for rows in (21, 40, 40, 21)]
+    q, k, v, dy = (random(s, DTYPES["f16"], seed=i) for i, s in enumerate(shapes))
+    bias = random(bias_shape, DTYPES["f16"], seed=9)
+    found, exact = gradients_of(side, q, k, v, dy, bias=bias)
+    assert found[3].shape == bias_shape
+    for gradient, wanted in zip(found, exact, strict=True):
+        close(gradient, wanted, "f16")
+
+
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("bias_shape", [(2, 1, 70, 1), (4, 1, 1), (1,)], ids=str)
 def test_a_bias_that_is_the_same_for_all_keys_has_no_gradient(
     bias_shape: tuple[int, ...], side: str
@@ -254,8 +270,10 @@ _HEADS = (2, 5, 16)
         ({"mask": np.ones((5, 5), np.int8)}, ArgumentError, "mask has dtype i8; bools are needed"),
         ({"mask": np.ones((4, 5), np.bool_)}, ArgumentError, "do not broadcast"),
         ({"mask": np.ones((3, 2, 5, 5), np.bool_)}, ArgumentError, "mask has shape"),
-        ({"softcap": -1.0}, ArgumentValueError, "softcap is -1.0; a positive number is needed"),
+        ({"softcap": -1.0}, ArgumentValueError, "softcap is -1.0; a positive number"),
         ({"softcap": float("nan")}, ArgumentValueError, "softcap is nan"),
+        ({"softcap": 1e39}, ArgumentValueError, "a positive number of f32"),
+        ({"softcap": 1e-46}, ArgumentValueError, "a positive number of f32"),
         ({"softcap": "a"}, ArgumentError, "softcap is of str"),
         ({"dropout": -0.1}, ArgumentValueError, r"a probability lies in \[0, 1\]"),
         ({"dropout": 1.5}, ArgumentValueError, "dropout is 1.5"),
