@@ -1,8 +1,8 @@
 """`python -m benchmarks run SUITE` measures, `python -m benchmarks gate` judges what is recorded.
 
 run SUITE [--out DIR]      check, then time one suite on this machine's GPU; writes DIR/SUITE.json
-gate [--results DIR]       compare recorded results with goals.toml; exit code 0 is pass
-table [--results DIR]      print recorded results
+gate [--results DIR ...]   compare recorded results with goals.toml; exit code 0 is pass
+table [--results DIR ...]  print recorded results
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ SUITES = (
     "rowops",
 )  # fmt: skip
 RESULTS = Path(__file__).parent / "results"
+# What is judged: a GPU's results, and those of suites that need none.
+_FOLDERS = [RESULTS / "nvidia-h200", RESULTS / "none"]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--commit", default="", help="what is measured, where git cannot tell")
     for name, text in (("gate", "judge recorded results"), ("table", "print recorded results")):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--results", type=Path, default=RESULTS / "nvidia-h200")
+        command.add_argument("--results", type=Path, nargs="+", default=_FOLDERS)
     arguments = parser.parse_args(argv)
     if arguments.command == "run":
         suite = importlib.import_module(f"benchmarks.suites.{arguments.suite.replace('-', '_')}")
@@ -47,7 +49,9 @@ def main(argv: list[str] | None = None) -> int:
         print_table(arguments.suite, rows)
         print(f"written to {path}")
         return 0 if all(row.checked for row in rows) else 1
-    results = load_results(arguments.results)
+    results = {
+        suite: rows for folder in arguments.results for suite, rows in load_results(folder).items()
+    }
     if arguments.command == "table":
         for suite_name, rows in results.items():
             print_table(suite_name, rows)
