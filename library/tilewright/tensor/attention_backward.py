@@ -23,7 +23,6 @@ from tilewright.tensor.arrays import (
     dtype_of,
     new_array,
     output,
-    strides_of,
 )
 from tilewright.tensor.attention import check_heads
 from tilewright.tensor.attention_backward_unordered import (
@@ -44,7 +43,6 @@ from tilewright.tensor.attention_options import (
     check_over_scores,
 )
 from tilewright.tensor.attention_window import Window, as_window, check_lengths, window_of
-from tilewright.tensor.axes import overlaps, viewed
 from tilewright.tensor.configurations import (
     KEY_GRADIENTS,
     KEY_GRADIENTS_FEATURED,
@@ -58,10 +56,10 @@ from tilewright.tensor.geometry import (
     check_one_side,
     geometry_of,
 )
-from tilewright.tensor.head_arrays import as_blocks, copied, fits, padded, walk_of
+from tilewright.tensor.head_arrays import as_blocks, as_row_sums, hand_over, targets_of, walk_of
 from tilewright.tensor.head_order import side_by_side
 from tilewright.tensor.launches import PlannedLaunch, Pointer, is_empty, planned
-from tilewright.tensor.movement import copy_elements, is_row_major
+from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import copies_blocks, processors
 
 _MOST_PROGRAMS = 2**31 - 1
@@ -154,20 +152,10 @@ def attention_backward(
         )  # fmt: skip
         return results[0], results[1], results[2]
     operands = [as_blocks(array) for array in given[:_LSE]]
-    sums = given[_LSE]
-    if not (is_row_major(sums) and geometry_of(sums).is_aligned):
-        sums = copied(sums, new_array(sums.shape, float32, sums))
-    # A result that lies where an operand does would be read after it is written.
-    targets = [
-        result
-        if fits(geometry_of(result)) and not any(overlaps(result, x) for x in (*operands, sums))
-        else padded(result)
-        for result in results
-    ]
+    sums = as_row_sums(given[_LSE])
+    targets = targets_of(results, (*operands, sums))
     _launch([*operands, sums, *targets], number, seen, adds=not is_ordered)
-    for result, target in zip(results, targets, strict=True):
-        if target is not result:
-            copy_elements(viewed(target, result.shape, strides_of(target)), result)
+    hand_over(targets, results)
     return results[0], results[1], results[2]
 
 

@@ -36,7 +36,7 @@ from tilewright.tensor.configurations import (
     row_products_configuration,
 )
 from tilewright.tensor.geometry import Arrays, Geometry, geometry_of
-from tilewright.tensor.head_arrays import as_blocks, copied, fits, padded, walk_of
+from tilewright.tensor.head_arrays import as_blocks, as_row_sums, hand_over, targets_of, walk_of
 from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
 from tilewright.tensor.movement import copy_elements, is_row_major
 from tilewright.tensor.products import copies_blocks
@@ -87,9 +87,7 @@ def add_up(
 ) -> None:
     """Write the gradients of `q`, `k` and `v`, and that of the bias to `dbias` if given."""
     q, k, v, y, dy = (as_blocks(x) for x in (given.q, given.k, given.v, given.y, given.dy))
-    sums = given.lse
-    if not (is_row_major(sums) and geometry_of(sums).is_aligned):
-        sums = copied(sums, new_array(sums.shape, float32, sums))
+    sums = as_row_sums(given.lse)
     scores = scores_shape(given.q, given.k)
     bias, mask, bias_walk, mask_walk = q, stand_in(q, int1), None, None
     if given.bias is not None:
@@ -97,13 +95,7 @@ def add_up(
     if given.mask is not None:
         mask, mask_walk = over_scores(given.mask, scores, name="mask")
     read = [q, k, v, y, dy, bias, mask, sums]
-    # A result that lies where an operand does would be read after it is written.
-    targets = [
-        result
-        if fits(geometry_of(result)) and not any(overlaps(result, x) for x in read)
-        else padded(result)
-        for result in results
-    ]
+    targets = targets_of(results, read)
     own_shape, own_axes = _own_axes(given.bias, scores)
     of_bias = None
     if dbias is not None:
@@ -131,9 +123,7 @@ def add_up(
     )
     for launch in launches:
         launch.run(arrays, features.scalars(scale))
-    for result, target in zip(results, targets, strict=True):
-        if target is not result:
-            copy_elements(viewed(target, result.shape, strides_of(target)), result)
+    hand_over(targets, results)
     if dbias is not None and of_bias is not None and of_bias is not dbias:
         _hand_over(of_bias, dbias, scores)
 

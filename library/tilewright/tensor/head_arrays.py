@@ -5,12 +5,15 @@ Rows are aligned, contiguous and have a multiple of 16 elements, and the leading
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
+from tilewright.abi.dtypes import float32
 from tilewright.abi.signature import DIVISOR, INT31_MAX
 from tilewright.tensor.arrays import Array, dtype_of, new_array, strides_of
-from tilewright.tensor.axes import viewed
+from tilewright.tensor.axes import overlaps, viewed
 from tilewright.tensor.geometry import Geometry, geometry_of
 from tilewright.tensor.launches import planned
-from tilewright.tensor.movement import copy_elements
+from tilewright.tensor.movement import copy_elements, is_row_major
 from tilewright.tensor.strides import Strides, broadcast_strides, collapsed
 
 
@@ -48,6 +51,33 @@ def copied(source: Array, target: Array) -> Array:
     """Copy an array into one whose rows may be longer, and return that."""
     copy_elements(source, viewed(target, source.shape, strides_of(target)))
     return target
+
+
+def as_row_sums(sums: Array) -> Array:
+    """Return what attention wrote of its rows, row-major and aligned; a copy if it is not."""
+    if is_row_major(sums) and geometry_of(sums).is_aligned:
+        return sums
+    return copied(sums, new_array(sums.shape, float32, sums))
+
+
+def targets_of(results: Iterable[Array], read: Sequence[Array]) -> list[Array]:
+    """Return what kernels write for each result: itself, or a new array to hand over.
+
+    A result that lies where an operand does would be read after it is written.
+    """
+    return [
+        result
+        if fits(geometry_of(result)) and not any(overlaps(result, x) for x in read)
+        else padded(result)
+        for result in results
+    ]
+
+
+def hand_over(targets: Iterable[Array], results: Iterable[Array]) -> None:
+    """Copy what was not written in place."""
+    for target, result in zip(targets, results, strict=True):
+        if target is not result:
+            copy_elements(viewed(target, result.shape, strides_of(target)), result)
 
 
 def walk_of(array: Geometry) -> Strides:
