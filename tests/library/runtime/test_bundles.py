@@ -275,7 +275,7 @@ def test_readers_go_on_while_another_process_rebuilds_the_bundle(
     expected = code_of("sm_90a", f"add {_ADDITIONS[0]}")
     _write_again(folder, pack="pack-0.pack", suffix="0")
     (folder / PACK).unlink()
-    # The writer says how long this lasts: a disk that writes slowly gives the readers more to do, not a failure.
+    # The writer says how long this lasts: a slow disk gives readers more to do and fails nothing.
     writer = threading.Thread(target=rebuild)
     writer.start()
     try:
