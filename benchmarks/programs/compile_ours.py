@@ -30,7 +30,7 @@ WARPS = {"vecadd": 4, "matmul": 8}
 
 
 def compile_kernel(name: str, blocks: dict[str, int]) -> None:
-    """Compile the form for aligned arguments; ends the process if no cubin comes of it."""
+    """Compile what a launch with aligned arguments waits for; ends the process without a cubin."""
     kernel = getattr(compiled, name)
     types = {
         parameter: (parse_dtype(text[1:]),) if text.startswith("*") else parse_dtype(text)
@@ -43,7 +43,7 @@ def compile_kernel(name: str, blocks: dict[str, int]) -> None:
         num_warps=WARPS[name],
         num_stages=3,
     )
-    made = driver.compile_kernel(kernel, signature, [Target(9, 0, "a")])
+    made = driver.compile_kernel(kernel, signature, [Target(9, 0, "a")], texts="first")
     if not all(cubin.data.startswith(b"\x7fELF") for cubin in made.cubins.values()):
         sys.exit("no cubin")
 

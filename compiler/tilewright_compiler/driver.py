@@ -32,7 +32,7 @@ from tilewright_compiler.snapshots import STAGES, Snapshots
 if TYPE_CHECKING:
     from tilewright_compiler.interpret.tile import Argument
     from tilewright_compiler.ir.core import Module
-    from tilewright_compiler.pipeline import CompiledKernel, Store
+    from tilewright_compiler.pipeline import CompiledKernel, Store, Texts
 
 _EARLY_STAGES = ("tile", "optimized", "scheduled", "mlir")
 
@@ -42,11 +42,13 @@ def compile_kernel(
     signature: KernelSignature,
     targets: Sequence[Target],
     *,
+    texts: Texts = "all",
     store: Store | None = None,
     options: CompileOptions = DEFAULT,
 ) -> CompiledKernel:
     """Compile a kernel for one signature and these targets; `store` caches PTX and cubins.
 
+    Where a target has a schedule of its own for the kernel, `texts` says which of the two to make.
     Raises CompileError, UnsupportedTargetError, ToolchainError or InternalCompilerError.
     """
     if store is None:
@@ -54,7 +56,9 @@ def compile_kernel(
     from tilewright_compiler.pipeline import compile_signature
 
     with _border(kernel, signature):
-        return compile_signature(kernel, signature, targets=targets, store=store, options=options)
+        return compile_signature(
+            kernel, signature, targets=targets, texts=texts, store=store, options=options
+        )
 
 
 def interpret_kernel(

@@ -2,7 +2,8 @@
 
 There is one text for all targets. A target with a schedule of its own, where a kernel fits that,
 gets a second text and cubin, launched in a way of its own; the cubin of the common text serves
-where the launch's arguments do not suit it.
+where the launch's arguments do not suit it. A factory makes both; who waits for one launch asks for
+the text that serves it.
 
 Two content caches stand behind it. The frontend and the passes always run; what they give is the
 key of the PTX, and the PTX is the key of each cubin. So a change of the compiler that leaves a
@@ -15,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import field, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 from tilewright.abi.arguments import LaunchAbi, launch_abi
 from tilewright.abi.signature import KernelSignature
@@ -25,7 +26,6 @@ from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.alias import written_arguments
 from tilewright_compiler.analysis.tensor_maps import added_parameters, launch_condition
-from tilewright_compiler.backend.beside import Beside
 from tilewright_compiler.backend.cubin import check_cubin
 from tilewright_compiler.backend.dependent_launch import with_wait
 from tilewright_compiler.backend.ptx import lower_to_ptx, parse_ptx
@@ -46,6 +46,9 @@ from tilewright_compiler.toolchain import emitter_fingerprint, ptxas_id
 
 _DIGEST_BYTES = 32
 
+Texts = Literal["all", "first", "common"]
+"""Of a target that has a text of its own both, the one that a launch tries first, or the other."""
+
 
 class Store(Protocol):
     """A content cache. It may lose or damage entries: they carry their sha256."""
@@ -62,7 +65,8 @@ class CompiledKernel:
     """A kernel for one signature: how to launch it, its PTX, its cubins by their keys.
 
     `own_ptx` is the text of each target that has a schedule of its own for this kernel; the cubin
-    made of it stands before that of the common text.
+    made of it stands before that of the common text. Where only texts of their own were asked for,
+    `ptx` is empty and `abi` is that of the first of them.
     """
 
     name: str
@@ -79,6 +83,7 @@ def compile_signature(
     signature: KernelSignature,
     *,
     targets: Sequence[Target],
+    texts: Texts = "all",
     store: Store | None = None,
     options: CompileOptions = DEFAULT,
     snapshots: Snapshots | None = None,
@@ -90,42 +95,38 @@ def compile_signature(
     """
     record = snapshots or Snapshots()
     optimized = _optimized(kernel, signature, record)
-    module = _scheduled(optimized, None, record)
-    assert module is not None, "the common schedule takes every kernel"
-    _record(module, record)
-    abi = _abi(module)
-    for target in targets:
-        _check_shared_memory(kernel, abi, target)
-
-    def common() -> tuple[Ptx, dict[Target, Cubin]]:
-        text = _ptx(module, BASELINE, options=options, store=store, record=record)
-        made = {t: _cubin(text, t, options=options, store=store, record=record) for t in targets}
-        return text, made
-
-    # Where nobody keeps what is made somebody waits for it: both texts are made at once then.
-    others = Beside(common) if store is None and not OWN_TEXTS.keys().isdisjoint(targets) else None
     cubins: list[Cubin] = []
     own_ptx: dict[Target, str] = {}
-    try:
-        for target in targets:
-            own = _scheduled(optimized, target, record) if target in OWN_TEXTS else None
-            if own is not None:
-                text = _ptx(own, OWN_TEXTS[target], options=options, store=store, record=record)
-                own_ptx[target] = text.text
-                made = _cubin(text, target, options=options, store=store, record=record)
-                cubins.append(replace(made, abi=_abi(own)))
-    finally:
-        ptx, of_common = common() if others is None else others.result()
-    record.record("ptx", lambda: ptx.text)
-    # The one for a target alone stands before that of the common text.
-    cubins = sorted([*cubins, *of_common.values()], key=lambda c: list(targets).index(c.target))
+    for target in targets if texts != "common" else ():
+        own = _scheduled(optimized, target, record) if target in OWN_TEXTS else None
+        if own is not None:
+            text = _ptx(own, OWN_TEXTS[target], options=options, store=store, record=record)
+            own_ptx[target] = text.text
+            made = _cubin(text, target, options=options, store=store, record=record)
+            cubins.append(replace(made, abi=_abi(own)))
+    abi, ptx = cubins[0].abi if cubins else None, ""
+    others = [target for target in targets if texts != "first" or target not in own_ptx]
+    if others or not targets:
+        module = _scheduled(optimized, None, record)
+        assert module is not None, "the common schedule takes every kernel"
+        _record(module, record)
+        abi = _abi(module)
+        for target in others:
+            _check_shared_memory(kernel, abi, target)
+        common = _ptx(module, BASELINE, options=options, store=store, record=record)
+        ptx = common.text
+        record.record("ptx", lambda: ptx)
+        cubins += [_cubin(common, t, options=options, store=store, record=record) for t in others]
+    # Of a target's cubins its own, which came first, stays before that of the common text.
+    cubins.sort(key=lambda cubin: list(targets).index(cubin.target))
+    assert abi is not None, "there is a text"
     for cubin in cubins:
         check_cubin(cubin.data, target=cubin.target, abi=cubin.abi or abi)
     return CompiledKernel(
         kernel.qualified_name,
         signature,
         abi,
-        ptx.text,
+        ptx,
         {cubin.key: cubin for cubin in cubins},
         record.phases,
         own_ptx,

@@ -123,6 +123,22 @@ def test_both_texts_are_kept_and_found(tmp_path: Path) -> None:
     assert [p.name for p in second.phases if p.is_cached] == ["ptx", "ptxas sm_90a"] * 2
 
 
+def test_one_of_the_two_texts_can_be_made_alone(compiled: CompiledKernel, tmp_path: Path) -> None:
+    kernel, signature = kernel_and_signature(tmp_path)
+    first = compile_kernel(kernel, signature, (HOPPER,), texts="first")
+    assert list(first.cubins) == [OWN]
+    assert (first.ptx, first.abi) == ("", compiled.cubins[OWN].abi)
+    assert first.own_ptx == compiled.own_ptx
+    common = compile_kernel(kernel, signature, (HOPPER,), texts="common")
+    assert list(common.cubins) == ["sm_90a"]
+    assert (common.ptx, common.own_ptx, common.abi) == (compiled.ptx, {}, compiled.abi)
+    # A target without a text of its own has the common one first.
+    mixed = compile_kernel(kernel, signature, (HOPPER, AMPERE), texts="first")
+    assert list(mixed.cubins) == [OWN, "sm_80"]
+    assert (mixed.ptx, mixed.abi) == (compiled.ptx, compiled.abi)
+    assert compile_kernel(kernel, signature, (), texts="first").ptx == compiled.ptx
+
+
 SHOWN: dict[str, Callable[[str], bool]] = {
     "optimized": lambda text: "descriptor_load" in text,
     "scheduled": lambda text: "tma_load" in text,

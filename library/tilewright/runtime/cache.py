@@ -70,14 +70,14 @@ class UserCache:
         return found if freshness is None or freshness in stamps else None
 
     def read(self, source_key: str, blob: Blob) -> bytes:
-        """Return the bytes of a blob of an entry that `find` or `put` returned."""
+        """Return the bytes of a blob of an entry that `find` or `add` returned."""
         for name, cached in self._memory.items():
             if name.startswith(source_key) and blob.sha256 in cached.codes:
                 return cached.codes[blob.sha256]
         msg = f"the cache lost the blob {blob.sha256} of {source_key}"
         raise FormatError(msg)
 
-    def put(
+    def add(
         self,
         source_key: str,
         target: Target | None,
@@ -90,18 +90,22 @@ class UserCache:
         own_abis: Mapping[str, LaunchAbi] = MappingProxyType({}),
         waiting: Collection[str] = (),
     ) -> CachedKernel:
-        """Keep what was compiled and return it as an entry; failing to write is no error.
+        """Keep what was compiled beside what the same compiler made before; return all as an entry.
 
-        `own_abis` are those of codes that are not launched by `abi`; `waiting` are codes that wait
-        by themselves for the kernels before them.
+        `abi` is that of the entry from now on, `own_abis` are those of codes that are not launched
+        by it; `waiting` are codes that wait by themselves for the kernels before them. Failing to
+        write is no error.
         """
-        blobs = {
+        made = {
             name: blob_of(name, code, freshness, own_abis.get(name), waits=name in waiting)
             for name, code in codes.items()
         }
+        contents = {made[each].sha256: code for each, code in codes.items()}
+        before = self.find(source_key, target, freshness)
+        blobs = made if before is None else {**before.entry.blobs, **made}
+        contents = contents if before is None else {**before.codes, **contents}
         entry = Entry(kernel=kernel, family="user", signature=signature, abi=abi, blobs=blobs)
         name = _name(source_key, target)
-        contents = {blobs[each].sha256: code for each, code in codes.items()}
         cached = CachedKernel(name, entry, contents)
         self._memory[name] = cached
         folder = self._writable()

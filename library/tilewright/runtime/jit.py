@@ -22,7 +22,7 @@ from tilewright.language.kernel import Kernel
 from tilewright.runtime.file_kinds import is_folder
 
 if TYPE_CHECKING:
-    from tilewright_compiler.pipeline import CompiledKernel
+    from tilewright_compiler.pipeline import CompiledKernel, Texts
 
 TARGETS = (Target(9, 0, "a"), Target(8, 0), Target(10, 0, "f"), Target(12, 0, "f"))
 """What the compiler assembles for; a device gets the first that runs on it."""
@@ -49,12 +49,12 @@ def why_unavailable() -> str | None:
 
 
 def compile_kernel(
-    kernel: Kernel, signature: KernelSignature, targets: tuple[Target, ...]
+    kernel: Kernel, signature: KernelSignature, targets: tuple[Target, ...], *, texts: Texts
 ) -> CompiledKernel:
-    """Compile now; without targets to PTX alone."""
+    """Compile now; without targets to PTX alone. `texts` as the compiler's driver takes it."""
     from tilewright_compiler import driver
 
-    return driver.compile_kernel(kernel, signature, targets)
+    return driver.compile_kernel(kernel, signature, targets, texts=texts)
 
 
 def build_key(source_key: str, target: Target | None) -> str:

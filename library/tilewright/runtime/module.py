@@ -66,13 +66,15 @@ def load(decision: Decision, *, device: int, fetch: Fetch) -> LoadedKernel:
 def load_second(loaded: LoadedKernel, *, fetch: Fetch) -> LoadedKernel:
     """Load what serves the launches for which the condition of `loaded` does not hold.
 
-    That is the next candidate that the driver accepts, behind what is compiled the cubin of the
-    common schedule. Raises ResolveError with the trace.
+    That is the next candidate that the driver accepts; what is compiled now is of the common
+    schedule, also after a first one that was compiled. Raises ResolveError with the trace.
     """
     decision, first = loaded.decision, loaded.candidate
-    candidates = decision.candidates[decision.candidates.index(first) + 1 :]
-    if first.blob is None and not first.is_common:
-        candidates = (replace(first, is_common=True), *candidates)
+    behind = decision.candidates.index(first) + (first.blob is not None)
+    candidates = [
+        replace(candidate, is_common=True) if candidate.origin == "compile" else candidate
+        for candidate in decision.candidates[behind:]
+    ]
     return _load_first(decision, candidates, device=loaded.device, fetch=fetch)
 
 

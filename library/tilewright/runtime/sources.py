@@ -7,6 +7,8 @@ find its result.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tilewright.abi.arguments import LaunchAbi
 from tilewright.abi.manifest import OWN_SCHEDULE, PTX
 from tilewright.abi.signature import KernelSignature
@@ -15,10 +17,15 @@ from tilewright.errors import FormatError
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime import cache, jit, store
+from tilewright.runtime.cache import UserCache
+from tilewright.runtime.cache_file import CachedKernel
 from tilewright.runtime.device import DeviceFacts
 from tilewright.runtime.resolve import Candidate, Decision, Offers, Policy, resolve
 from tilewright.runtime.store import source_key
 from tilewright.settings import settings
+
+if TYPE_CHECKING:
+    from tilewright_compiler.pipeline import Texts
 
 __all__ = ["Fetcher", "decide_key", "fetch_bundled", "source_key"]
 
@@ -78,34 +85,37 @@ class Fetcher:
         users = cache.user_cache()
         freshness = jit.build_key(self.source_key, target)
         name = PTX if target is None else str(target)
+        names = (name,) if is_common else (f"{name}{OWN_SCHEDULE}", name)
         with users.lock(self.source_key):
             # Another process may have compiled it while this one waited.
             cached = users.find(self.source_key, target, freshness)
-            if cached is None or name not in cached.entry.blobs:
-                compiled = jit.compile_kernel(
-                    self.kernel, self.signature, () if target is None else (target,)
-                )
-                codes = {PTX: compiled.ptx.encode()}
-                codes |= {each: cubin.data for each, cubin in compiled.cubins.items()}
-                cached = users.put(
-                    self.source_key,
-                    target,
-                    freshness,
-                    kernel=self.kernel.qualified_name,
-                    signature=str(self.signature),
-                    abi=compiled.abi,
-                    codes=codes,
-                    own_abis={
-                        each: cubin.abi
-                        for each, cubin in compiled.cubins.items()
-                        if cubin.abi is not None
-                    },
-                    waiting={each for each, cubin in compiled.cubins.items() if cubin.waits},
-                )
+            if cached is None or cached.entry.blobs.keys().isdisjoint(names):
+                cached = self._add(users, target, freshness, is_common=is_common)
             blobs = cached.entry.blobs
-            own = None if is_common else blobs.get(f"{name}{OWN_SCHEDULE}")
-            blob = own or blobs[name]
+            blob = next(blobs[each] for each in names if each in blobs)
             return cached.entry.abi_of(blob), users.read(self.source_key, blob)
+
+    def _add(
+        self, users: UserCache, target: Target | None, freshness: str, *, is_common: bool
+    ) -> CachedKernel:
+        """Compile for a target (None: PTX alone) what this launch waits for, and no more."""
+        targets = () if target is None else (target,)
+        texts: Texts = "common" if is_common else "first"
+        compiled = jit.compile_kernel(self.kernel, self.signature, targets, texts=texts)
+        cubins = compiled.cubins
+        codes = {PTX: compiled.ptx.encode()} if compiled.ptx else {}
+        codes |= {name: cubin.data for name, cubin in cubins.items()}
+        return users.add(
+            self.source_key,
+            target,
+            freshness,
+            kernel=self.kernel.qualified_name,
+            signature=str(self.signature),
+            abi=compiled.abi,
+            codes=codes,
+            own_abis={name: cubin.abi for name, cubin in cubins.items() if cubin.abi is not None},
+            waiting={name for name, cubin in cubins.items() if cubin.waits},
+        )
 
 
 def fetch_bundled(key: str, candidate: Candidate) -> tuple[LaunchAbi, bytes]:

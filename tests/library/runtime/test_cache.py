@@ -34,7 +34,7 @@ _CODES = {"sm_90a": b"\x7fELF" + bytes(range(256)) * 8, PTX: b".version 7.0\n"}
 
 
 def _put(cache: UserCache, key: str = _KEY, freshness: str = "f1") -> None:
-    cache.put(
+    cache.add(
         key, _TARGET, freshness, kernel="m.k", signature="(x) general", abi=_ABI, codes=_CODES
     )
 
@@ -53,7 +53,7 @@ def test_a_code_keeps_the_launch_abi_that_it_has_of_its_own(tmp_path: Path) -> N
     own = replace(_ABI, num_threads=384, grid_kind="persistent", tma_ok="n > 0")
     name = f"sm_90a{OWN_SCHEDULE}"
     codes = {**_CODES, name: b"\x7fELF own"}
-    UserCache((tmp_path,)).put(
+    UserCache((tmp_path,)).add(
         _KEY,
         _TARGET,
         "f1",
@@ -69,6 +69,39 @@ def test_a_code_keeps_the_launch_abi_that_it_has_of_its_own(tmp_path: Path) -> N
     abis = {name: found.entry.abi_of(blob) for name, blob in found.entry.blobs.items()}
     assert abis == {"sm_90a": _ABI, PTX: _ABI, name: replace(own, waits=True)}
     assert {blob.target for blob in found.entry.blobs.values()} == {"sm_90a", PTX}
+
+
+def test_what_one_compiler_makes_is_kept_together(tmp_path: Path) -> None:
+    name, own = f"sm_90a{OWN_SCHEDULE}", replace(_ABI, num_threads=384, tma_ok="n > 0")
+
+    def add(codes: dict[str, bytes], abi: LaunchAbi, freshness: str) -> set[str]:
+        # A new cache each time: what was kept before is on the disk alone.
+        entry = (
+            UserCache((tmp_path,))
+            .add(
+                _KEY,
+                _TARGET,
+                freshness,
+                kernel="m.k",
+                signature="(x) general",
+                abi=abi,
+                codes=codes,
+                own_abis={name: own} if name in codes else {},
+            )
+            .entry
+        )
+        assert {each: entry.abi_of(blob) for each, blob in entry.blobs.items()} == {
+            each: own if each == name else _ABI for each in entry.blobs
+        }
+        return set(entry.blobs)
+
+    assert add({name: b"\x7fELF own"}, own, "f1") == {name}
+    assert add(_CODES, _ABI, "f1") == {name, "sm_90a", PTX}
+    assert add(_CODES, _ABI, "f2") == {"sm_90a", PTX}
+    other = UserCache((tmp_path,))
+    found = other.find(_KEY, _TARGET, "f2")
+    assert found is not None
+    assert {each: other.read(_KEY, blob) for each, blob in found.entry.blobs.items()} == _CODES
 
 
 def test_keys_targets_and_compilers_are_kept_apart(tmp_path: Path) -> None:
@@ -384,10 +417,10 @@ from tilewright.abi import dtypes
 from tilewright.runtime import jit, launch, memory
 
 compile_kernel = jit.compile_kernel
-def counted(*arguments):
+def counted(*arguments, texts):
     print("compiled")
     time.sleep(0.2)
-    return compile_kernel(*arguments)
+    return compile_kernel(*arguments, texts=texts)
 jit.compile_kernel = counted
 x, y, out = (memory.empty(64, dtypes.float32) for _ in range(3))
 add[1](x, y, out, 64, BLOCK=64)

@@ -57,7 +57,7 @@ def test_a_home_of_another_user_costs_the_cache_nothing_but_the_place(tmp_path: 
         is_writable = cache.is_writable()
         before = cache.find(_KEY, None, None)
         with cache.lock(_KEY):
-            cache.put(
+            cache.add(
                 _KEY, None, "f", kernel="m.k", signature="() general", abi=abi, codes={"ptx": b"."}
             )
         after = cache.find(_KEY, None, None)

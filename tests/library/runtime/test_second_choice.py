@@ -1,5 +1,6 @@
 """A cubin in its target's own schedule: launched as it says where its condition holds; for other
-arguments the cubin of the common schedule serves, loaded when it is first needed.
+arguments the cubin of the common schedule serves, loaded, and if need be compiled, when it is first
+needed.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from helpers.bundles import TARGETS, signatures, write_bundle
 from helpers.fake_driver import Finished
 from helpers.launches import run_sample
 from helpers.sample_kernels import strided
+from helpers.stub_compiler import compilations
 from tilewright.abi.arguments import AbiParameter, LaunchAbi, TensorMapSpec
 from tilewright.abi.dtypes import float32, int64
+from tilewright.runtime.cache import UserCache
+from tilewright.runtime.cache_file import read_cached
 
 OWN = LaunchAbi(
     entry="strided",
@@ -153,3 +157,69 @@ refused(errors.LaunchError, lambda: strided[3](x, out, 0, 1, BLOCK=64, stream=7)
     done = run(bundle, tmp_path, program)
     assert "needs another binary for these arguments" in done.output
     assert loads(done) == ["sm_90a+tma"]
+
+
+def run_unbundled(folder: Path, program: str, *, bundle: Path | None = None) -> Finished:
+    """Run with a compiler that has an own schedule for each kernel, and no bundle unless given."""
+    if bundle is None:
+        bundle = folder / "bundle"
+        write_bundle(bundle, {})
+    setup = f"""
+from pathlib import Path
+from helpers import stub_compiler
+from tilewright.abi.arguments import LaunchAbi
+own = LaunchAbi.from_json({OWN.to_json()!r})
+stub_compiler.install(Path({str(folder)!r}), own=own)
+x, out = arrays(2, size=4096)
+"""
+    return run_sample(
+        setup + program, folder, TILEWRIGHT_BUNDLE_PATH=str(bundle), TILEWRIGHT_JIT="on"
+    )
+
+
+def compiled_texts(folder: Path) -> list[str]:
+    return [line.split()[2] for line in compilations(folder)]
+
+
+_BOTH = """
+for _ in range(2):
+    strided[3](x, out, 16, 1, BLOCK=64)
+    strided[3](x, out, 0, 1, BLOCK=64)
+"""
+
+
+def test_only_what_a_launch_waits_for_is_compiled(tmp_path: Path) -> None:
+    done = run_unbundled(tmp_path, "strided[3](x, out, 16, 1, BLOCK=64)")
+    assert loads(done) == ["sm_90a+tma"]
+    assert compiled_texts(tmp_path) == ["first"]
+    # Another process takes it from the cache and adds the other one to it.
+    own, common = "grid=3,1,1 block=384", "grid=3,1,1 block=128"
+    done = run_unbundled(tmp_path, _BOTH)
+    assert loads(done) == ["sm_90a+tma", "sm_90a"]
+    assert blocks(done) == [own, common] * 2
+    assert compiled_texts(tmp_path) == ["first", "common"]
+    (file,) = UserCache((tmp_path / "cache",)).files()
+    assert set(read_cached(file).entry.blobs) == {"sm_90a+tma", "sm_90a", "ptx"}
+    # And the next one compiles nothing.
+    done = run_unbundled(tmp_path, _BOTH)
+    assert blocks(done) == [own, common] * 2
+    assert compiled_texts(tmp_path) == ["first", "common"]
+    assert done.errors == ""
+
+
+def test_a_process_whose_first_arguments_do_not_suit_compiles_both(tmp_path: Path) -> None:
+    done = run_unbundled(tmp_path, "strided[3](x, out, 0, 1, BLOCK=64)")
+    assert blocks(done) == ["grid=3,1,1 block=128"]
+    assert compiled_texts(tmp_path) == ["first", "common"]
+
+
+def test_the_second_choice_of_a_bundle_without_one_is_compiled(tmp_path: Path) -> None:
+    wanted = signatures(
+        strided, x=(float32,), out=(float32,), row_stride=int64, column_stride=int64, BLOCK=64
+    )
+    others = [target for target in TARGETS if target not in ("sm_90a", "ptx")]
+    write_bundle(tmp_path / "some", {strided: wanted}, targets=others, own={"strided": OWN})
+    done = run_unbundled(tmp_path, _BOTH, bundle=tmp_path / "some")
+    assert loads(done) == ["sm_90a+tma", "sm_90a"]
+    assert blocks(done) == ["grid=3,1,1 block=384", "grid=3,1,1 block=128"] * 2
+    assert compiled_texts(tmp_path) == ["common"]
