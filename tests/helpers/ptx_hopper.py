@@ -174,6 +174,16 @@ def _finish_stores(machine: Machine, thread: int, before: int) -> None:
     machine.hopper.stores = left
 
 
+_COMPUTED: dict[str, np.ufunc] = {
+    "add": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
 def _start_copy(machine: Machine, instruction: Instruction, threads: Array) -> None:
     is_load = "mbarrier::complete_tx::bytes" in instruction.opcode
     target, source, *rest = instruction.operands
@@ -197,13 +207,15 @@ def _start_copy(machine: Machine, instruction: Instruction, threads: Array) -> N
     machine.expect(places.max() < machine.shared.shape[1], instruction, "beyond shared memory")
     where, inside = tensor_map.places(first)
     if not is_load:
+        compute = next((_COMPUTED[part] for part in instruction.opcode if part in _COMPUTED), None)
+        is_reduction = "reduce" in instruction.opcode
+        machine.expect(is_reduction == (compute is not None), instruction, "what is computed?")
 
         def store() -> None:
             data = machine.shared[cta][places].view(tensor_map.memory.dtype)[:, 0]
-            if "reduce" in instruction.opcode:
-                tensor_map.memory[where[inside]] += data[inside]
-            else:
-                tensor_map.memory[where[inside]] = data[inside]
+            if compute is not None:
+                data = compute(tensor_map.memory[where], data)
+            tensor_map.memory[where[inside]] = data[inside]
             machine.stored_bytes += size * int(inside.sum())
 
         owner = int(threads[0])

@@ -39,9 +39,9 @@ def pointer_roots(module: Module) -> dict[Value, Roots]:
     return roots
 
 
-READING = frozenset({"load", "descriptor_load", "descriptor_add", *ATOMICS})
+READING = frozenset({"load", "descriptor_load", "descriptor_rmw", *ATOMICS})
 WRITING = frozenset(
-    {"store", "descriptor_store", "descriptor_add", "tma_store", "atomic_rmw", "atomic_cas"}
+    {"store", "descriptor_store", "descriptor_rmw", "tma_store", "atomic_rmw", "atomic_cas"}
 )
 
 

@@ -113,7 +113,7 @@ class _Collector:
                     self._ties.append((operation, value, weight))
                 elif pointer in self._parent:
                     self._tie(pointer, (value,), weight)
-            case "descriptor_store" | "descriptor_add":
+            case "descriptor_store" | "descriptor_rmw":
                 self._block_stores.append(operation)
             case name if name in ATOMICS and isinstance(operation.operands[0].type, TileType):
                 self._atomic(operation, weight)

@@ -22,8 +22,8 @@ _LOAD = (
     "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes "
     "[$0], [$1, {{{coordinates}}}], [$2];"
 )
-_ADD = (
-    "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group "
+_REDUCE = (
+    "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{kind}.tile.bulk_group "
     "[$1, {{{coordinates}}}], [$0];"
 )
 _STORE = "cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [$1, {{{coordinates}}}], [$0];"
@@ -38,9 +38,10 @@ def _emit_load(emitter: KernelEmitter, operation: Operation) -> None:
 
 def _emit_store(emitter: KernelEmitter, operation: Operation) -> None:
     guard = emitter.one_thread(groups=operation.attributes.get("groups", 1))
-    template = _ADD if operation.attributes.get("kind") == "add" else _STORE
+    kind: str = operation.attributes.get("kind", "")
+    template = _REDUCE if kind else _STORE
     for operands, coordinates in _boxes(emitter, operation, operation.operands[2:]):
-        _emit_copy(emitter, template, operands, coordinates, guard)
+        _emit_copy(emitter, template, operands, coordinates, guard, kind=kind)
     emitter.text.assembly("cp.async.bulk.commit_group;", guard=guard)
 
 
@@ -50,10 +51,11 @@ def _emit_copy(
     operands: list[AssemblyOperand],
     coordinates: list[AssemblyOperand],
     guard: str | None,
+    **names: str,
 ) -> None:
     places = range(len(operands), len(operands) + len(coordinates))
     text = template.format(
-        rank=len(coordinates), coordinates=", ".join(f"${place}" for place in places)
+        rank=len(coordinates), coordinates=", ".join(f"${place}" for place in places), **names
     )
     emitter.text.assembly(text, [*operands, *coordinates], guard=guard)
 

@@ -48,11 +48,13 @@ class _Rewrite:
                 return operands
             case "reshape":
                 self._reshaped[operation.result] = operands[0]
-            case "descriptor_store" | "descriptor_add":
+            case "descriptor_store" | "descriptor_rmw":
                 descriptor, _, *places = operands
                 short = self._reshaped.get(operation.operands[1])
                 if short is not None and _is_block(descriptor, short):
-                    builder.create(operation.name, (descriptor, short, *places))
+                    builder.create(
+                        operation.name, (descriptor, short, *places), **operation.attributes
+                    )
                     return ()
         return None
 

@@ -32,7 +32,7 @@ from tilewright_compiler.passes.licm import licm
 from tilewright_compiler.passes.narrow_comparisons import narrow_comparisons
 
 # Where the coordinates begin.
-_ACCESSES = {"descriptor_load": 1, "descriptor_store": 2, "descriptor_add": 2}
+_ACCESSES = {"descriptor_load": 1, "descriptor_store": 2, "descriptor_rmw": 2}
 _CLEANUP = (fold, cse, narrow_comparisons, licm, cse, dce)
 _I64 = ScalarType(int64)
 
@@ -95,9 +95,9 @@ class _Lowering:
             loaded = builder.value("load", [pointer, *masks], tile.type, cache="", eviction="")
             loaded.name = tile.name
             return (loaded,)
-        if operation.name == "descriptor_add":
-            added = [pointer, operands[1], *masks]
-            builder.create("atomic_rmw", added, kind="add", sem="relaxed", scope="gpu")
+        if operation.name == "descriptor_rmw":
+            given, kind = [pointer, operands[1], *masks], operation.attributes["kind"]
+            builder.create("atomic_rmw", given, kind=kind, sem="relaxed", scope="gpu")
             return ()
         builder.create("store", [pointer, operands[1], *masks], cache="", eviction="")
         return ()

@@ -1,4 +1,4 @@
-"""Scheduled tile IR with `descriptor_store` and `descriptor_add` -> parts of tiles that go to
+"""Scheduled tile IR with `descriptor_store` and `descriptor_rmw` -> parts of tiles that go to
 global memory by bulk copies, through two buffers in shared memory.
 
 A part is one swizzle line wide: a choice of registers where the tile is an accumulator. While one
@@ -10,19 +10,22 @@ part is on its way, the next is written to the other buffer:
     tma_store buffer                by one thread
 
 `insert_barriers` finds where the threads must wait for each other. A tile that cannot be parted
-goes through one buffer as a whole; so does one that is added, in a loop perhaps, where two parts
-would take as much memory and twice as many meetings.
+goes through one buffer as a whole; so does one that the copy engine adds, say, to what is there: in
+a loop perhaps, where two parts would take as much memory and twice as many meetings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
+from types import MappingProxyType
 
-from tilewright.abi.dtypes import bfloat16, float16, float32, int32, uint32, uint64
+from tilewright.abi.dtypes import DType, bfloat16, float16, float32, int32, int64, uint32, uint64
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.alias import Roots, pointer_roots
 from tilewright_compiler.ir.builder import Builder, copy_operation, rewrite_module
 from tilewright_compiler.ir.core import Module, Operation, Value
+from tilewright_compiler.ir.ops.atomics import BLOCK_KINDS
 from tilewright_compiler.ir.types import (
     DescriptorType,
     ScalarType,
@@ -36,16 +39,21 @@ from tilewright_compiler.schedule.mapped_descriptors import MappedDescriptors
 from tilewright_compiler.schedule.unsuited import Unsuited
 from tilewright_compiler.schedule.warp_groups import row_groups
 
-_STORES = ("descriptor_store", "descriptor_add")
-# What the copy engine adds (PTX ISA, "cp.reduce.async.bulk.tensor").
-_ADDED = (float32, float16, bfloat16, int32, uint32, uint64)
+_STORES = ("descriptor_store", "descriptor_rmw")
+# What the copy engine computes (PTX ISA, "cp.reduce.async.bulk.tensor"). It knows extrema of halves
+# too, and does not say what they are of NaN and of -0, which `atomic_max` does.
+_INTEGERS = (int32, uint32, int64, uint64)
+_COMPUTED: Mapping[str, tuple[DType, ...]] = MappingProxyType(
+    dict.fromkeys(BLOCK_KINDS, _INTEGERS)
+    | {"add": (float32, float16, bfloat16, int32, uint32, uint64)}
+)
 _BUFFERS = 2
 # A swizzle repeats after as many rows, so that parts of a buffer begin where it does.
 _SWIZZLE_ROWS = 32
 
 
 def bulk_stores(module: Module) -> Module:
-    """Replace every `descriptor_store` and `descriptor_add`; tiles have layouts.
+    """Replace every `descriptor_store` and `descriptor_rmw`; tiles have layouts.
 
     Raises Unsuited if a block cannot be copied in bulk, or may be read again by the kernel.
     """
@@ -126,17 +134,17 @@ class _Plan:
 
 
 def _plan(store: Operation) -> _Plan:
-    type_, is_sum = store.operands[1].type, store.name == "descriptor_add"
+    type_, kind = store.operands[1].type, store.attributes.get("kind")
     assert isinstance(type_, TileType), "the verifier checks types"
     assert type_.layout is not None, "only tiles with layouts are scheduled"
     dtype, axis = element_dtype(type_), len(type_.shape) - 1
-    if is_sum and dtype not in _ADDED:
-        msg = f"no bulk copy adds {dtype} to memory"
+    if kind is not None and dtype not in _COMPUTED[kind]:
+        msg = f"no bulk copy does {kind} of {dtype} in memory"
         raise Unsuited(msg, store)
     extent = type_.shape[axis]
     part = type_
     line = max(1, LINE_BYTES[0] // dtype.size_bytes)
-    if axis and extent > line and not (is_sum and extent <= _BUFFERS * line):
+    if axis and extent > line and not (kind is not None and extent <= _BUFFERS * line):
         layout: LinearLayout | None = type_.layout.part(axis, line)
         if layout is not None:
             part = TileType(layout.shape, ScalarType(dtype), layout)
@@ -148,8 +156,8 @@ def _plan(store: Operation) -> _Plan:
     whole = store.operands[0].type
     assert isinstance(whole, DescriptorType), "the verifier checks types"
     assert part.layout is not None, "parts have the layouts of their tiles"
-    # What is added in a loop is between other things that all warps meet for.
-    is_divided = axis and not is_sum
+    # What is added, say, in a loop is between other things that all warps meet for.
+    is_divided = axis and kind is None
     groups = row_groups(part.layout, least_rows=_SWIZZLE_ROWS) if is_divided else 1
     return _Plan(part, range(0, extent, part.shape[axis]), buffer, whole, groups)
 
@@ -176,8 +184,8 @@ def _store(
         store = builder.create("tma_store", [plan.descriptor, buffer, *outer, column])
         if plan.groups > 1:
             store.attributes["groups"] = plan.groups
-        if operation.name == "descriptor_add":
-            store.attributes["kind"] = "add"
+        if operation.name == "descriptor_rmw":
+            store.attributes["kind"] = operation.attributes["kind"]
 
 
 def _check_loads(module: Module, plans: dict[Operation, list[_Plan]]) -> None:

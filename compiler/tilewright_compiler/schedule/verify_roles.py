@@ -12,7 +12,7 @@ from tilewright_compiler.layout.boxes import boxes_of
 from tilewright_compiler.layout.wgmma_operand import plan_wgmma_operand
 from tilewright_compiler.schedule.running_dots import is_asynchronous
 
-_UNSCHEDULED = ("tma_tile", "descriptor_load", "descriptor_store", "descriptor_add")
+_UNSCHEDULED = ("tma_tile", "descriptor_load", "descriptor_store", "descriptor_rmw")
 _OF_PRODUCERS = ("tma_load", "mbarrier_expect")
 _OF_CONSUMERS = ("barrier", "tma_store", "tma_store_wait", "async_fence", "dot_wait")
 _HANDS_ON = ("for", "yield")

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "atomic_add_tensor_descriptor",
+    "atomic_and_tensor_descriptor",
+    "atomic_max_tensor_descriptor",
+    "atomic_min_tensor_descriptor",
+    "atomic_or_tensor_descriptor",
+    "atomic_xor_tensor_descriptor",
     "load_tensor_descriptor",
     "make_tensor_descriptor",
     "store_tensor_descriptor",
@@ -33,7 +38,8 @@ class TensorDescriptor:
 
     - `d.load([i, j])`, `d.store([i, j], value)`: `load_tensor_descriptor` and
       `store_tensor_descriptor`;
-    - `d.atomic_add([i, j], value)`: `atomic_add_tensor_descriptor`;
+    - `d.atomic_add([i, j], value)`, and `atomic_max`, `atomic_min`, `atomic_and`, `atomic_or`,
+      `atomic_xor`: `atomic_add_tensor_descriptor` and so on;
     - `d.dtype`, `d.block_shape`: known at compile time; `d.shape`, `d.strides`: as given, in i64.
     """
 
@@ -48,6 +54,11 @@ class TensorDescriptor:
         def load(self, offsets: _Scalars) -> Tile: ...  # says the class
         def store(self, offsets: _Scalars, value: Operand) -> None: ...
         def atomic_add(self, offsets: _Scalars, value: Operand) -> None: ...
+        def atomic_max(self, offsets: _Scalars, value: Operand) -> None: ...
+        def atomic_min(self, offsets: _Scalars, value: Operand) -> None: ...
+        def atomic_and(self, offsets: _Scalars, value: Operand) -> None: ...
+        def atomic_or(self, offsets: _Scalars, value: Operand) -> None: ...
+        def atomic_xor(self, offsets: _Scalars, value: Operand) -> None: ...
 
     def __new__(cls) -> NoReturn:
         """Raise OutsideKernelError."""
@@ -100,6 +111,51 @@ def atomic_add_tensor_descriptor(desc: TensorDescriptor, offsets: _Scalars, valu
 
     `value` broadcasts to the block. Each element is added by a relaxed atomic operation, as
     `atomic_add` does it, so it has 16, 32 or 64 bits; elements outside the array are left alone.
-    Offsets are not negative: the copy engine of a GPU adds nothing there.
+    Offsets are not negative: the copy engine of a GPU cannot do it there.
     """
     outside_kernel(atomic_add_tensor_descriptor)
+
+
+@operation
+def atomic_max_tensor_descriptor(desc: TensorDescriptor, offsets: _Scalars, value: Operand) -> None:
+    """Replace elements of the block of `desc` at `offsets` by `value` where that is greater.
+
+    As `atomic_add_tensor_descriptor`; which is greater `atomic_max` says.
+    """
+    outside_kernel(atomic_max_tensor_descriptor)
+
+
+@operation
+def atomic_min_tensor_descriptor(desc: TensorDescriptor, offsets: _Scalars, value: Operand) -> None:
+    """Replace elements of the block of `desc` at `offsets` by `value` where that is less.
+
+    As `atomic_add_tensor_descriptor`; which is less `atomic_min` says.
+    """
+    outside_kernel(atomic_min_tensor_descriptor)
+
+
+@operation
+def atomic_and_tensor_descriptor(desc: TensorDescriptor, offsets: _Scalars, value: Operand) -> None:
+    """Clear the bits of the block of `desc` at `offsets` that `value` lacks.
+
+    As `atomic_add_tensor_descriptor`; elements are integers.
+    """
+    outside_kernel(atomic_and_tensor_descriptor)
+
+
+@operation
+def atomic_or_tensor_descriptor(desc: TensorDescriptor, offsets: _Scalars, value: Operand) -> None:
+    """Set the bits of the block of `desc` at `offsets` that `value` has.
+
+    As `atomic_add_tensor_descriptor`; elements are integers.
+    """
+    outside_kernel(atomic_or_tensor_descriptor)
+
+
+@operation
+def atomic_xor_tensor_descriptor(desc: TensorDescriptor, offsets: _Scalars, value: Operand) -> None:
+    """Turn over the bits of the block of `desc` at `offsets` that `value` has.
+
+    As `atomic_add_tensor_descriptor`; elements are integers.
+    """
+    outside_kernel(atomic_xor_tensor_descriptor)

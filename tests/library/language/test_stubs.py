@@ -41,6 +41,11 @@ def test_the_language_has_the_operations_it_promises() -> None:
         "cumprod", "sort", "topk", "bitonic_merge", "gather", "histogram",
         "solve_tril", "make_tensor_descriptor", "load_tensor_descriptor", "store_tensor_descriptor",
             "atomic_add_tensor_descriptor",
+            "atomic_and_tensor_descriptor",
+            "atomic_max_tensor_descriptor",
+            "atomic_min_tensor_descriptor",
+            "atomic_or_tensor_descriptor",
+            "atomic_xor_tensor_descriptor",
     }  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Tensor descriptors: one operation where they are made, one at each load, store and addition.
+"""Tensor descriptors: one operation where they are made, one at each load, store and
+atomic operation.
 
 Sizes, strides and offsets are 64-bit run-time scalars, widened where they were given narrower, so
 that what the launch gives stays recognisable: the host makes tensor maps of it.
@@ -14,7 +15,7 @@ from tilewright.abi.dtypes import int1, int64
 from tilewright.errors import KernelTypeError, KernelValueError
 from tilewright_compiler.frontend import convert
 from tilewright_compiler.frontend.builtins import arguments
-from tilewright_compiler.frontend.builtins.registry import implements
+from tilewright_compiler.frontend.builtins.registry import Implementation, implements
 from tilewright_compiler.frontend.infer_types import common_dtype, shape_of_operand, tile_of
 from tilewright_compiler.frontend.operands import (
     Constant,
@@ -27,7 +28,7 @@ from tilewright_compiler.frontend.operands import (
 from tilewright_compiler.frontend.operators import is_pointer
 from tilewright_compiler.frontend.scope import Scope
 from tilewright_compiler.ir.core import Value
-from tilewright_compiler.ir.ops.atomics import NARROWEST_BITS
+from tilewright_compiler.ir.ops.atomics import BITWISE, NARROWEST_BITS
 from tilewright_compiler.ir.types import DescriptorType, ScalarType, element_dtype
 
 METHODS: Mapping[str, Callable[..., object]] = MappingProxyType(
@@ -35,6 +36,11 @@ METHODS: Mapping[str, Callable[..., object]] = MappingProxyType(
         "load": tl.load_tensor_descriptor,
         "store": tl.store_tensor_descriptor,
         "atomic_add": tl.atomic_add_tensor_descriptor,
+        "atomic_max": tl.atomic_max_tensor_descriptor,
+        "atomic_min": tl.atomic_min_tensor_descriptor,
+        "atomic_and": tl.atomic_and_tensor_descriptor,
+        "atomic_or": tl.atomic_or_tensor_descriptor,
+        "atomic_xor": tl.atomic_xor_tensor_descriptor,
     }
 )
 _ATTRIBUTES = ("dtype", "block_shape", "shape", "strides", *METHODS)
@@ -83,18 +89,33 @@ def store_tensor_descriptor(scope: Scope, desc: Operand, offsets: Operand, value
     scope.builder.create("descriptor_store", operands)
 
 
-@implements(tl.atomic_add_tensor_descriptor)
-def atomic_add_tensor_descriptor(
-    scope: Scope, desc: Operand, offsets: Operand, value: Operand
-) -> None:
-    """Build the atomic addition to a block."""
-    what = "tl.atomic_add_tensor_descriptor"
-    operands = _written(scope, desc, offsets, value, what)
-    dtype = element_dtype(operands[1].type)
-    if dtype.bits < NARROWEST_BITS:
-        msg = f"{what} works on elements of 16, 32 or 64 bits, got a descriptor of {dtype}"
-        raise KernelTypeError(msg)
-    scope.builder.create("descriptor_add", operands)
+def _rmw(kind: str) -> Implementation:
+    """Return what builds an atomic operation on a block."""
+    what = f"tl.atomic_{kind}_tensor_descriptor"
+
+    def build(scope: Scope, desc: Operand, offsets: Operand, value: Operand) -> None:
+        operands = _written(scope, desc, offsets, value, what)
+        dtype = element_dtype(operands[1].type)
+        if dtype.bits < NARROWEST_BITS:
+            msg = f"{what} works on elements of 16, 32 or 64 bits, got a descriptor of {dtype}"
+            raise KernelTypeError(msg)
+        if kind in BITWISE and dtype.is_float:
+            msg = f"{what} takes integers, got a descriptor of {dtype}"
+            raise KernelTypeError(msg)
+        scope.builder.create("descriptor_rmw", operands, kind=kind)
+
+    return build
+
+
+for _stub, _kind in (
+    (tl.atomic_add_tensor_descriptor, "add"),
+    (tl.atomic_max_tensor_descriptor, "max"),
+    (tl.atomic_min_tensor_descriptor, "min"),
+    (tl.atomic_and_tensor_descriptor, "and"),
+    (tl.atomic_or_tensor_descriptor, "or"),
+    (tl.atomic_xor_tensor_descriptor, "xor"),
+):
+    implements(_stub)(_rmw(_kind))
 
 
 def attribute(scope: Scope, operand: TensorDescriptor, name: str) -> Operand:

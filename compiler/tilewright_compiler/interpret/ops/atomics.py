@@ -41,9 +41,23 @@ def update(operation: Operation, operands: Operands, memory: Memory, access: Acc
     if operation.name == "atomic_cas":
         return memory.update(pointer, tuple(values), mask, each_turn(_exchanged), access=access)
     kind: str = operation.attributes["kind"]
+    return modify(memory, kind, dtype, pointer, values[0], mask, access=access)
+
+
+def modify(
+    memory: Memory,
+    kind: str,
+    dtype: DType,
+    pointer: Array,
+    value: Array,
+    mask: Array | None,
+    *,
+    access: Access,
+) -> Array:
+    """Let elements become `kind(old, value)` and return what they were before."""
     if kind not in _EXTREMA or not dtype.is_float:
-        return memory.update(pointer, tuple(values), mask, _step(kind, dtype), access=access)
-    given = _nan_that_wins(values[0], kind)
+        return memory.update(pointer, (value,), mask, _step(kind, dtype), access=access)
+    given = _nan_that_wins(value, kind)
     return memory.update(pointer, (given,), mask, _float_extremum(kind), access=access)
 
 
@@ -61,10 +75,10 @@ def _step(kind: str, dtype: DType) -> Step:
         return accumulated(_BITWISE[kind])
     if kind in _EXTREMA:
         return accumulated(_EXTREMA[kind])
-    return sums(dtype)
+    return _sums(dtype)
 
 
-def sums(dtype: DType) -> Step:
+def _sums(dtype: DType) -> Step:
     """Return how elements of a dtype are added one after the other."""
     if not dtype.is_float or dtype.bits == 64:
         return accumulated(np.add)

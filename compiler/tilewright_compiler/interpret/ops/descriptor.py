@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.numerics import Array
-from tilewright_compiler.interpret.ops.atomics import sums
+from tilewright_compiler.interpret.ops.atomics import modify
 from tilewright_compiler.interpret.ops.form import Compute, Operands, failure
 from tilewright_compiler.interpret.ops.memory import access_of
 from tilewright_compiler.ir.core import Operation, Value
@@ -33,19 +33,20 @@ def _store(operation: Operation, operands: Operands, batch: Batch) -> None:
     batch.memory.store(pointer, value, mask, access=access)
 
 
-def _add(operation: Operation, operands: Operands, batch: Batch) -> None:
+def _rmw(operation: Operation, operands: Operands, batch: Batch) -> None:
     descriptor, value, *offsets = operands
-    tile = operation.operands[1]
+    tile, kind = operation.operands[1], operation.attributes["kind"]
+    verb = f"atomic_{kind}"
     for offset in offsets:
         if (offset < 0).any():
-            what = f"adds a block at offset {offset.min()}, which is negative"
+            what = f"does {verb} on a block at offset {offset.min()}, which is negative"
             raise failure(operation, batch, int(np.argmin(offset)), what)
     pointer, mask = _addresses(operation, tile, descriptor, offsets)
-    # What all programs hold alike each of them adds.
+    # What all programs hold alike each of them gives.
     shape = (batch.size, *pointer.shape[1:])
     pointer, value, mask = (np.broadcast_to(x, shape) for x in (pointer, value, mask))
-    access = access_of(operation, batch, verb="atomic_add")
-    batch.memory.update(pointer, (value,), mask, sums(element_dtype(tile.type)), access=access)
+    access = access_of(operation, batch, verb=verb)
+    modify(batch.memory, kind, element_dtype(tile.type), pointer, value, mask, access=access)
 
 
 def _addresses(
@@ -82,5 +83,5 @@ COMPUTE: dict[str, Compute] = {
     "make_descriptor": _make,
     "descriptor_load": _load,
     "descriptor_store": _store,
-    "descriptor_add": _add,
+    "descriptor_rmw": _rmw,
 }

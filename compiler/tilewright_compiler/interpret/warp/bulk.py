@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.interpret.numerics import Array, rounded_to_even_tf32
-from tilewright_compiler.interpret.ops.atomics import sums
+from tilewright_compiler.interpret.ops.atomics import modify
 from tilewright_compiler.interpret.warp.clocks import Mbarrier
 from tilewright_compiler.interpret.warp.fragments import from_bytes, to_bytes
 from tilewright_compiler.interpret.warp.moves import Compute
@@ -156,11 +156,12 @@ def _tma_store(warp: Warp, operation: Operation) -> None:
 
     def write(data: Array) -> None:
         values = from_bytes(data, tile.type)
-        if operation.attributes.get("kind") == "add":
-            step = sums(tile.type.dtype)
-            memory.update(pointer[None], (values[None],), inside[None], step, access=global_access)
-        else:
+        kind = operation.attributes.get("kind")
+        if kind is None:
             memory.store(pointer, values, inside, access=global_access)
+            return
+        operands = pointer[None], values[None], inside[None]
+        modify(memory, kind, tile.type.dtype, *operands, access=global_access)
 
     warp.program.bulk.start_store(
         Store(
@@ -191,8 +192,9 @@ def _block(
         what = f"base and strides of a tensor map are multiples of {_ALIGNMENT} bytes, not {outer}"
         raise warp.error(operation, what)
     starts = [int(warp.array(value)[0]) for value in operation.operands[-len(coordinates) :]]
-    if operation.attributes.get("kind") == "add" and min(starts) < 0:
-        what = f"no bulk copy adds at negative coordinates, {starts}"
+    kind = operation.attributes.get("kind")
+    if kind is not None and min(starts) < 0:
+        what = f"no bulk copy does {kind} at negative coordinates, {starts}"
         raise warp.error(operation, what)
     address = np.full((), descriptor.base, np.int64)
     inside = np.ones((), np.bool_)

@@ -22,6 +22,8 @@ from tilewright_compiler.ir.types import element_dtype
 
 ATOMICS = ("atomic_load", "atomic_rmw", "atomic_cas")
 KINDS = ("add", "max", "min", "and", "or", "xor", "xchg")
+BLOCK_KINDS = tuple(kind for kind in KINDS if kind != "xchg")
+"""What is done to blocks of tensors: what a copy engine does, which exchanges nothing."""
 BITWISE = ("and", "or", "xor")
 SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
 SCOPES = ("cta", "gpu", "sys")

@@ -5,8 +5,8 @@
 | make_descriptor | base pointer, sizes, strides but the last -> descriptor | the last stride is 1 |
 | descriptor_load | descriptor, coordinates -> tile of the block's shape | outside the tensor: 0 |
 | descriptor_store | descriptor, value, coordinates | elements outside are not written |
-| descriptor_add | descriptor, value, coordinates | added by relaxed atomic operations; elements \
-outside are left alone |
+| descriptor_rmw | descriptor, value, coordinates | becomes `kind(old, value)` by relaxed atomic \
+operations, as of `atomic_rmw`; elements outside are left alone |
 
 A tile may lack leading axes of the block that have extent 1.
 
@@ -17,7 +17,7 @@ coordinate is that of the block's first element and may be negative.
 from __future__ import annotations
 
 from tilewright_compiler.ir.core import Operation
-from tilewright_compiler.ir.ops.atomics import NARROWEST_BITS
+from tilewright_compiler.ir.ops.atomics import BITWISE, BLOCK_KINDS, NARROWEST_BITS
 from tilewright_compiler.ir.ops.spec import Effect, OperationSpec
 from tilewright_compiler.ir.types import (
     DescriptorType,
@@ -54,10 +54,14 @@ def _verify_store(operation: Operation) -> str | None:
     return _verify_access(descriptor, value, coordinates)
 
 
-def _verify_add(operation: Operation) -> str | None:
-    dtype = element_dtype(operation.operands[1].type)
+def _verify_rmw(operation: Operation) -> str | None:
+    dtype, kind = element_dtype(operation.operands[1].type), operation.attributes["kind"]
+    if kind not in BLOCK_KINDS:
+        return f"kind is one of {', '.join(BLOCK_KINDS)}"
     if dtype.bits < NARROWEST_BITS:
         return f"elements have at least {NARROWEST_BITS} bits, got {dtype}"
+    if kind in BITWISE and dtype.is_float:
+        return f"{kind} takes integers, got {dtype}"
     return _verify_store(operation)
 
 
@@ -82,6 +86,6 @@ SPECS = (
         "descriptor_store", (3, _MANY), effect=Effect.WRITE, results=0, verify=_verify_store
     ),
     OperationSpec(
-        "descriptor_add", (3, _MANY), effect=Effect.ATOMIC, results=0, verify=_verify_add
+        "descriptor_rmw", (3, _MANY), ("kind",), Effect.ATOMIC, results=0, verify=_verify_rmw
     ),
 )

@@ -15,7 +15,7 @@ attribute rounding, "tf32", it will hold f32 rounded to that |
 on the mbarrier; the attribute rounding is as of `tma_tile` |
 | tma_store | descriptor, shared tile, coordinates | a block on its way to global memory; with \
 the attribute groups, one thread of each group of warps (see `barrier`) sends its part of rows; \
-with kind, "add", elements are added by relaxed atomic operations |
+with kind, elements become `kind(old, value)` by relaxed atomic operations |
 | tma_store_wait | | attribute pending: stores of this thread that may still read shared memory |
 | tile_part | tile -> tile | attributes axis, start: the block from `start` on along `axis`, as \
 long as the result, a multiple of which `start` is; each thread has its own registers of it |
@@ -40,6 +40,7 @@ from dataclasses import replace
 
 from tilewright.abi.dtypes import int32, int64
 from tilewright_compiler.ir.core import Operation
+from tilewright_compiler.ir.ops.atomics import BLOCK_KINDS
 from tilewright_compiler.ir.ops.spec import Effect, OperationSpec
 from tilewright_compiler.ir.types import (
     DescriptorType,
@@ -79,8 +80,8 @@ def _verify_tma_load(operation: Operation) -> str | None:
 
 def _verify_tma_store(operation: Operation) -> str | None:
     descriptor, shared, *_ = _types(operation)
-    if operation.attributes.get("kind", "add") != "add":
-        return "kind is add, or nothing"
+    if operation.attributes.get("kind", BLOCK_KINDS[0]) not in BLOCK_KINDS:
+        return f"kind is one of {', '.join(BLOCK_KINDS)}, or not there"
     return _verify_block(descriptor, shared)
 
 

@@ -91,7 +91,7 @@ def k(out, rows, columns, row, column):
 
 def test_nothing_is_added_at_negative_offsets(tmp_path: Path) -> None:
     arguments = {"out": np.zeros((9, 16), np.int64), "rows": 7, "columns": 11}
-    with pytest.raises(InterpreterError, match="adds a block at offset -1"):
+    with pytest.raises(InterpreterError, match="does atomic_add on a block at offset -1"):
         run_text(tmp_path, ADDITION, {**arguments, "row": 0, "column": -1})
 
 
@@ -115,6 +115,17 @@ def k(out, n):
 """
     with pytest.raises(KernelTypeError, match="16, 32 or 64 bits, got a descriptor of i8"):
         lower_text(tmp_path, text, out="*i8", n="i64")
+
+
+def test_bits_of_floats_are_left_alone(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def k(out, n):
+    tl.make_tensor_descriptor(out, [n], [1], [16]).atomic_xor([0], 1)
+"""
+    says = "tl.atomic_xor_tensor_descriptor takes integers, got a descriptor of f32"
+    with pytest.raises(KernelTypeError, match=says):
+        lower_text(tmp_path, text, out="*f32", n="i64")
 
 
 def test_a_descriptor_knows_what_it_is_of(tmp_path: Path) -> None:
