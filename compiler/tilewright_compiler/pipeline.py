@@ -42,7 +42,7 @@ from tilewright_compiler.passes import optimize
 from tilewright_compiler.schedule.hopper import schedule_hopper, why_not
 from tilewright_compiler.schedule.plan import schedule_module
 from tilewright_compiler.snapshots import Phase, Snapshots
-from tilewright_compiler.toolchain import emitter_fingerprint, ptxas_id
+from tilewright_compiler.toolchain import assembler_fingerprint, emitter_fingerprint
 
 _DIGEST_BYTES = 32
 
@@ -250,7 +250,7 @@ def _cubin(
     ptx = with_wait(ptx, target)
     key = ""
     if store is not None:
-        key = _key("cubin", ptx.text, ptxas_id(), str(target), str(options))
+        key = _key("cubin", ptx.text, assembler_fingerprint(), str(target), str(options))
         found = _get(store, key)
         if found is not None:
             record.cached(name)

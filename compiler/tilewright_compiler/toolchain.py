@@ -59,8 +59,15 @@ def toolchain_id() -> str:
 
 
 def ptxas_id() -> str:
-    """Return the id of the assembler alone, for the cache from PTX to cubin."""
+    """Return the id of the assembler alone."""
     return f"{PTXAS}-{PINNED[PTXAS]}"
+
+
+@cache
+def assembler_fingerprint() -> str:
+    """Return the hash of what turns PTX into a cubin: the assembler, and how it is asked."""
+    asked = (Path(__file__).parent / "backend" / "ptxas.py").read_bytes()
+    return hashlib.sha256(ptxas_id().encode() + b"\0" + asked).hexdigest()
 
 
 @cache

@@ -13,6 +13,7 @@ from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.language.kernel import Kernel
 from tilewright.runtime.expression import compile_expression
+from tilewright_compiler import pipeline
 from tilewright_compiler.driver import compile_kernel, show
 from tilewright_compiler.pipeline import CompiledKernel
 
@@ -121,6 +122,17 @@ def test_both_texts_are_kept_and_found(tmp_path: Path) -> None:
     assert len(store.entries) == 4
     assert second.cubins == first.cubins
     assert [p.name for p in second.phases if p.is_cached] == ["ptx", "ptxas sm_90a"] * 2
+
+
+def test_an_assembler_that_is_asked_otherwise_assembles_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, signature = kernel_and_signature(tmp_path)
+    store = Dictionary()
+    compile_kernel(kernel, signature, (HOPPER,), store=store)
+    monkeypatch.setattr(pipeline, "assembler_fingerprint", lambda: "another")
+    again = compile_kernel(kernel, signature, (HOPPER,), store=store)
+    assert [p.name for p in again.phases if p.is_cached] == ["ptx"] * 2
 
 
 def test_one_of_the_two_texts_can_be_made_alone(compiled: CompiledKernel, tmp_path: Path) -> None:

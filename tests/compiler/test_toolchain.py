@@ -14,6 +14,7 @@ from tilewright_compiler import toolchain
 from tilewright_compiler.toolchain import (
     PINNED,
     PTXAS,
+    assembler_fingerprint,
     compiler_fingerprint,
     distribution,
     emitter_fingerprint,
@@ -92,3 +93,19 @@ def test_another_assembler_leaves_the_emitter_as_it_is(monkeypatch: pytest.Monke
     monkeypatch.setattr(toolchain, "PINNED", {**PINNED, PTXAS: "13.0.88"})
     assert emitter_fingerprint.__wrapped__() == emitter
     assert compiler_fingerprint.__wrapped__() != compiler
+
+
+def test_how_the_assembler_is_asked_is_part_of_what_it_gives(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = assembler_fingerprint()
+    monkeypatch.setattr(toolchain, "PINNED", {**PINNED, PTXAS: "13.0.88"})
+    assert assembler_fingerprint.__wrapped__() != before
+    monkeypatch.setattr(toolchain, "PINNED", PINNED)
+    source = Path(toolchain.__file__).parent / "backend" / "ptxas.py"
+    (tmp_path / "backend").mkdir()
+    (tmp_path / "backend" / "ptxas.py").write_bytes(source.read_bytes())
+    monkeypatch.setattr(toolchain, "__file__", str(tmp_path / "toolchain.py"))
+    assert assembler_fingerprint.__wrapped__() == before
+    (tmp_path / "backend" / "ptxas.py").write_bytes(source.read_bytes() + b"\n")
+    assert assembler_fingerprint.__wrapped__() != before
