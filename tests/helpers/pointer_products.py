@@ -170,3 +170,64 @@ def gathered_rows(
         total = tl.dot(left, right, total)
     outside = (rows[:, None] < m) & (columns[None, :] < n)
     tl.store(c + rows[:, None] * n + columns[None, :], total.to(c.dtype.element_ty), mask=outside)
+
+
+@tl.kernel(divisible=("a_row", "b_row", "c_row"))
+def wrapping_pointers(
+    a, b, c, m, n, k, a_row, b_row, c_row,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Write `a @ b`, without its negative numbers, of rows and columns that wrap at the edges."""
+    program = tl.program_id(0)
+    tiles_m, tiles_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
+    first = program // (GROUP * tiles_n) * GROUP
+    inside = program % (GROUP * tiles_n)
+    width = tl.minimum(tiles_m - first, GROUP)
+    tile_m, tile_n = first + inside % width, inside // width
+    tl.assume(tile_m >= 0)
+    tl.assume(tile_n >= 0)
+    rows = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M)) % m
+    columns = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N)) % n
+    depth = tl.arange(0, BLOCK_K)
+    lefts = a + (rows[:, None] * a_row + depth[None, :])
+    rights = b + (depth[:, None] * b_row + columns[None, :])
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for step in range(tl.cdiv(k, BLOCK_K)):
+        left_over = k - step * BLOCK_K
+        left = tl.load(lefts, mask=depth[None, :] < left_over, other=0.0)
+        right = tl.load(rights, mask=depth[:, None] < left_over, other=0.0)
+        total = tl.dot(left, right, total)
+        lefts += BLOCK_K
+        rights += BLOCK_K * b_row
+    result = tl.where(total >= 0, total, 0.0).to(c.dtype)
+    rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask = (rows[:, None] < m) & (columns[None, :] < n)
+    tl.store(c + c_row * rows[:, None] + columns[None, :], result, mask=mask)
+
+
+@tl.kernel(divisible=("n", "k"))
+def clamped_rows(
+    a, b, c, m, n, k,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Write `a @ b`, of rows and columns that are 0 beyond the edges."""
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    left_rows = tl.where(rows < m, rows, 0)
+    right_columns = tl.where(columns < n, columns, 0)
+    depth = tl.arange(0, BLOCK_K)
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, k, BLOCK_K):
+        inside = start + depth < k
+        left = tl.load(
+            a + left_rows[:, None] * k + (start + depth)[None, :], mask=inside[None, :], other=0.0
+        )
+        right = tl.load(
+            b + (start + depth)[:, None] * n + right_columns[None, :],
+            mask=inside[:, None],
+            other=0.0,
+        )
+        total = tl.dot(left, right, total)
+    mask = (rows[:, None] < m) & (columns[None, :] < n)
+    tl.store(c + rows[:, None] * n + columns[None, :], total.to(c.dtype), mask=mask)

@@ -66,7 +66,7 @@ class NoBlock(Exception):
     """An access that is no block: the reason."""
 
 
-class _Limit(NamedTuple):
+class Limit(NamedTuple):
     """What a lane is less than, if each of these values of the launch has its least."""
 
     room: Polynomial
@@ -94,7 +94,7 @@ def block_accesses(
     found: dict[Operation, BlockAccess] = {}
     reasons: dict[Operation, str] = {}
     assumed = _assumed(module)
-    reader = _Reader(module, assumed)
+    reader = BlockReader(module)
     for operation in operations:
         try:
             found[operation] = reader.read(operation)
@@ -161,11 +161,12 @@ def _why_outside(
     return ""
 
 
-class _Reader:
-    """Reads accesses of one module."""
+class BlockReader:
+    """Reads accesses of one module without calls, and what they are made of."""
 
-    def __init__(self, module: Module, assumed: Mapping[Value, Interval]) -> None:
-        self._values = AffineValues(module, analyze_ranges(module, assumed))
+    def __init__(self, module: Module) -> None:
+        """Read the kernel."""
+        self._values = AffineValues(module, analyze_ranges(module, _assumed(module)))
         body = module.kernel.body
         extents = (o.result for o in body.operations if o.name == "num_programs")
         self._arguments = set(body.arguments)
@@ -175,6 +176,29 @@ class _Reader:
     def bounded_below(self, operation: Operation) -> list[Polynomial]:
         """Return the first indices that a mask keeps from being negative."""
         return self._below[operation]
+
+    def producer(self, value: Value) -> Operation | None:
+        """Return the operation that gives a value; None of an argument."""
+        return self._values.producer(value)
+
+    def integer(self, value: Value) -> Polynomial | None:
+        """Return what an integer is, or each element of a tile of them; None if it is no sum."""
+        return self._values.integer(value)
+
+    def is_of_launch(self, found: Atom) -> bool:
+        """Whether an atom is an argument of the launch, or an extent of its grid."""
+        return found in self._of_launch
+
+    def limits(self, mask: Value) -> dict[int, Limit]:
+        """Return what the lanes of each axis are less than where a mask holds, and no more.
+
+        Raises NoBlock of another mask, also of one that bounds them from below.
+        """
+        upper, below = self._limits(mask)
+        if below:
+            msg = "its mask bounds indices from below"
+            raise NoBlock(msg)
+        return upper
 
     def read(self, operation: Operation) -> BlockAccess:
         """Return an access as a block; raises NoBlock."""
@@ -198,10 +222,12 @@ class _Reader:
             msg = "it is contiguous along neither axis, or along both"
             raise NoBlock(msg)
         inner, outer = dense[0], 1 - dense[0]
-        if not all(map(self._is_of_launch, strides[outer].atoms())):
+        if not all(map(self.is_of_launch, strides[outer].atoms())):
             msg = "the stride of its rows is none of the launch"
             raise NoBlock(msg)
-        limits, below = self._limits(operation)
+        place = _MASK[operation.name]
+        has_mask = len(operation.operands) > place
+        limits, below = self._limits(operation.operands[place]) if has_mask else ({}, [])
         self._below[operation] = below
         rest = parts.get(ONE, number(0))
         ways = (
@@ -236,11 +262,11 @@ class _Reader:
         rest = rest - outer.place * stride
         if inner is None:
             # What the launch does not scale is a column.
-            column = rest.split(self._is_of_launch)
+            column = rest.split(self.is_of_launch)
             terms = [product(m) * c for m, c in column.items() if c.constant() is not None]
             inner = _Bound(sum(terms, number(0)), number(INT31_MAX))
         rest = rest - inner.place
-        for varying, factor in rest.split(self._is_of_launch).items():
+        for varying, factor in rest.split(self.is_of_launch).items():
             place = product(varying) if varying != ONE else number(1)
             places.append(Axis(place, number(INT31_MAX), factor))
         if len(places) + 2 > _MOST_AXES:
@@ -268,9 +294,7 @@ class _Reader:
         result = Polynomial(quotient)
         return result, value - result * divisor
 
-    def _bounds(
-        self, limits: Mapping[int, _Limit]
-    ) -> Iterator[tuple[_Bound | None, _Bound | None]]:
+    def _bounds(self, limits: Mapping[int, Limit]) -> Iterator[tuple[_Bound | None, _Bound | None]]:
         """Yield the ways to read `lane < limit` of each axis as `place + lane < size`."""
         ways: list[list[_Bound | None]] = []
         for axis in range(2):
@@ -282,8 +306,8 @@ class _Reader:
             ways.append([bound for bound in bounds if bound is not None])
         yield from itertools.product(*ways)
 
-    def _bound(self, limit: _Limit, *, constant_in_size: bool) -> _Bound | None:
-        parts = limit.room.split(self._is_of_launch)
+    def _bound(self, limit: Limit, *, constant_in_size: bool) -> _Bound | None:
+        parts = limit.room.split(self.is_of_launch)
         size = parts.pop(ONE, number(0))
         # A number belongs to the size, or to the index.
         if not constant_in_size and size.constant() is None:
@@ -296,14 +320,11 @@ class _Reader:
                 return None
         return _Bound(place, size)
 
-    def _limits(self, operation: Operation) -> tuple[dict[int, _Limit], list[Polynomial]]:
+    def _limits(self, mask: Value) -> tuple[dict[int, Limit], list[Polynomial]]:
         """Return for each axis what its lanes are less than, and indices that are not negative."""
-        upper: dict[int, _Limit] = {}
+        upper: dict[int, Limit] = {}
         below: list[Polynomial] = []
-        place = _MASK[operation.name]
-        if len(operation.operands) <= place:
-            return upper, below
-        for compared, turn in self._comparisons(operation.operands[place], lambda found: found):
+        for compared, turn in self._comparisons(mask, lambda found: found):
             predicate = compared.attributes["predicate"]
             if predicate not in _MIRRORED:
                 msg = "its mask is more than bounds of its indices"
@@ -325,7 +346,7 @@ class _Reader:
             ((lane, factor),) = parts.items()
             ((found, _),) = lane
             axis = found.axis if isinstance(found, Lane) else -1
-            limit = _Limit(free, (*left.needed, *right.needed))
+            limit = Limit(free, (*left.needed, *right.needed))
             if factor == number(1) and not limit.needed:
                 below.append(free - number(1))  # 0 < place + 1 + lane
             elif factor == number(-1) and upper.setdefault(axis, limit) == limit:
@@ -355,7 +376,7 @@ class _Reader:
             msg = "its mask is no conjunction of comparisons"
             raise NoBlock(msg)
 
-    def _side(self, value: Value, *, least: int) -> _Limit | None:
+    def _side(self, value: Value, *, least: int) -> Limit | None:
         """Return a side of a comparison, a scalar without what lanes do not tell from it.
 
         Those compare alike with all that is at most `least`, and with all from their extent on.
@@ -387,7 +408,7 @@ class _Reader:
         found = self._values.integer(value)
         return None if found is None else found.constant()
 
-    def _without_floor(self, found: Polynomial) -> _Limit:
+    def _without_floor(self, found: Polynomial) -> Limit:
         """Replace `max(value, floor)` by the value, which then has to be that at least."""
         needed: list[tuple[Polynomial, int]] = []
 
@@ -400,7 +421,4 @@ class _Reader:
             if value is not None and floor is not None:
                 found = found + (value - atom(known)).times(coefficient)
                 needed.append((value, floor))
-        return _Limit(found, tuple(needed))
-
-    def _is_of_launch(self, found: Atom) -> bool:
-        return found in self._of_launch
+        return Limit(found, tuple(needed))

@@ -16,6 +16,7 @@ from tilewright_compiler.passes.assign_layouts import assign_layouts
 from tilewright_compiler.passes.dce import dce
 from tilewright_compiler.passes.legalize_dot import legalize_dot
 from tilewright_compiler.passes.raise_accesses import raise_accesses, why_not_raised
+from tilewright_compiler.passes.unwrap_indices import unwrap_indices
 from tilewright_compiler.schedule.advance_waits import advance_waits
 from tilewright_compiler.schedule.allocate_shared import allocate_shared
 from tilewright_compiler.schedule.bulk_loads import bulk_loads
@@ -70,10 +71,13 @@ def _forms(module: Module) -> Iterator[Module]:
 
     Where no load of pointers is a block there is one form: the kernel as it is.
     """
-    with_stores = raise_accesses(module, stores=True)
+    unwrapped = unwrap_indices(module)
+    with_stores = raise_accesses(unwrapped, stores=True)
+    if with_stores is unwrapped:
+        yield module
+        return
     yield with_stores
-    if with_stores is not module:
-        yield raise_accesses(module, stores=False)
+    yield raise_accesses(unwrapped, stores=False)
 
 
 def _scheduled(module: Module, shared_limit: int) -> Module:
