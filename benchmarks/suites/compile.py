@@ -3,7 +3,7 @@
 Both compile the same text with the same tiles and options for sm_90a, with nothing in a cache. Cold
 is a new process, from its start until the cubin is there: so what a user waits for whose kernel is
 new. Warm is one more compilation in a process that has compiled the kernel with other tiles. No GPU
-takes part, but results are recorded beside the others of a machine.
+takes part.
 """
 
 from __future__ import annotations
