@@ -4,7 +4,7 @@ The online softmax of Milakov and Gimelshein (2018) over blocks of keys, as in F
 et al. 2022): scores are in f32, exponentials to base 2, rounded to the dtype of V for the second
 product. A row that sees no key gives 0, and -inf as its logarithm of the sum.
 
-`attention` takes any strides and a bias; `attention_blocks` reads blocks of tensor descriptors, for
+`attention` takes any strides and scales; `attention_blocks` reads blocks of tensor descriptors, for
 GPUs that copy them by themselves.
 """
 
@@ -256,7 +256,7 @@ def attention_blocks(
     HAS_BIAS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """Do as `attention` by blocks of tensor descriptors, for `scale` > 0.
+    """Do as `attention` by blocks of tensor descriptors, for a `scale` of at least `SMALLEST`.
 
     Q has `heads` heads, K and V `shared_heads`; the last axis of all is contiguous. Grid: blocks of
     queries of all heads, in the order of `tile_of_heads`.

@@ -46,6 +46,8 @@ from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
 
 PRECISIONS = ("tf32x3", "tf32")
 _NONE = 0.0
+# Of the form by blocks: what is hidden there is -inf times the scale, which is NaN of 0.
+_LEAST_SCALE = 1e-30
 
 
 def attention(
@@ -103,9 +105,9 @@ def attention(
         check_choice("input_precision", input_precision, PRECISIONS)
     factor = None if scale is None else as_number(scale, name="scale")
     arrays, geometries = operands(q=q, k=k, v=v, bias=bias, out=out, lse=lse)
-    is_positive = factor is None or factor > 0
+    fits_blocks = factor is None or factor >= _LEAST_SCALE
     sides, is_causal = as_window(window), as_flag(causal, name="causal")
-    plan = _plan(geometries, sides, is_causal, is_positive, input_precision)
+    plan = _plan(geometries, sides, is_causal, fits_blocks, input_precision)
     result = result_of(arrays, OUT, plan.result)
     has_no_arrays = mask is None and q_starts is None and k_starts is None and longest is None
     # Constants of the signature, as in most calls; whatever else is looked at more closely.
@@ -168,7 +170,7 @@ def _plan(
     geometries: tuple[Any, ...],
     sides: tuple[int | None, int | None],
     causal: bool,
-    is_scale_positive: bool,
+    fits_blocks: bool,
     input_precision: str,
 ) -> _Plan:
     """Check an attention and plan its launches."""
@@ -214,7 +216,7 @@ def _plan(
         out=_walk(OUT, result, 2),
         lse=None if lse is None else _walk(LSE, lse, 1),
         window=window_of(sides, causal=causal, queries=queries, keys=keys),
-        is_scale_positive=is_scale_positive,
+        fits_blocks=fits_blocks,
         precision=precision_of(q.dtype, input_precision),
     )
     nothing = is_empty(q.shape[:-1] if lse is not None else q.shape)

@@ -47,7 +47,10 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One attention; `sizes` are the queries, keys and elements of a head."""
+    """One attention; `sizes` are the queries, keys and elements of a head.
+
+    `fits_blocks` says whether the scale is one that the form by blocks takes.
+    """
 
     batch: Shape
     sizes: tuple[int, int, int]
@@ -60,7 +63,7 @@ class Attention:
     out: Heads
     lse: Heads | None
     window: Window
-    is_scale_positive: bool
+    fits_blocks: bool
     precision: str
 
 
@@ -121,8 +124,8 @@ def _why_no_blocks(problem: Attention) -> str:
     q = problem.q.array
     if not copies_blocks(q.device) or q.dtype == float32:
         return "attention does not go by blocks here, or of this dtype"
-    is_usual = problem.is_scale_positive and min(problem.sizes) > 0
-    return "" if is_usual else "the scale is not positive, or there is nothing to attend to"
+    is_usual = problem.fits_blocks and min(problem.sizes) > 0
+    return "" if is_usual else "the scale is too small, or there is nothing to attend to"
 
 
 def _by_elements(

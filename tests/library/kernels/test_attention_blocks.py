@@ -154,7 +154,9 @@ def test_a_bias_that_broadcasts_and_hides(
     assert seen == ["attention_blocks"]
 
 
-@pytest.mark.parametrize("reason", ["scale", "rows", "bias rows", "f32", "no keys"])
+@pytest.mark.parametrize(
+    "reason", ["negative scale", "tiny scale", "rows", "bias rows", "f32", "no keys"]
+)
 def test_what_blocks_do_not_serve(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     monkeypatch.setattr(jit, "interpret_kernel", block_run("tile", names))
@@ -163,14 +165,17 @@ def test_what_blocks_do_not_serve(reason: str, monkeypatch: pytest.MonkeyPatch) 
     width = 36 if reason == "rows" else 32
     q = random((2, 9, width), dtype, seed=1)[..., :32]
     k = random((2, 0 if reason == "no keys" else 7, 32), dtype, seed=2)
-    attention(
+    result = attention(
         q,
         k,
         k,
         bias=random((9, 7), dtype, seed=3) if reason == "bias rows" else None,
-        scale=-1.0 if reason == "scale" else None,
+        causal=True,
+        # In f32 the tiny one is 0.
+        scale={"negative scale": -1.0, "tiny scale": 1e-46}.get(reason),
     )
     assert names == ["attention"]
+    assert np.isfinite(np.asarray(result)).all()
     forget_plans()
 
 

@@ -140,6 +140,28 @@ def test_rows_that_see_no_key(side: str) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", ["plain", "mask", "softcap", "bias"])
+@pytest.mark.parametrize("scale", [0.0, 1e-46])
+def test_what_is_hidden_stays_so_at_a_scale_of_0(scale: float, name: str, side: str) -> None:
+    """The other one is 0 in f32, in which kernels take it; what is hidden is -inf times it."""
+    q, k, v, dy = operands((1, 2, 1, 70, 50, 32), "f16")
+    cases: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "mask": {"mask": mask_of(70, 50)},
+        "softcap": {"softcap": 2.0},
+        "bias": {"bias": random((70, 50), q.dtype, seed=7)},
+    }
+    options: dict[str, Any] = {"causal": True, "scale": scale, **cases[name]}
+    out, lse = attended(side, q, k, v, **options)
+    exact, sums = exact_of(q, k, v, **options)
+    close(out, exact, "f16")
+    np.testing.assert_allclose(lse, sums, rtol=1e-5, atol=1e-5)
+    found, gradients = gradients_of(side, q, k, v, dy, **options)
+    for gradient, expected in zip(found, gradients, strict=True):
+        close(gradient, expected, "f16")
+
+
+@pytest.mark.parametrize("side", SIDES)
 def test_a_bias_of_minus_infinity_hides_as_a_mask_does(side: str) -> None:
     q, k, v, dy = operands((1, 2, 2, 40, 50, 16), "f16")
     mask = mask_of(2, 40, 50)

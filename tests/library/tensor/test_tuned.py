@@ -263,7 +263,7 @@ def test_attention_follows_its_table(bundle: Path, choice: Choice) -> None:
     q, k, v, out = (Heads(x, geometry, geometry.strides) for x in (Q, K, V, OUT))
     problem = Attention(
         (), (256, 256, 64), 8, 8, q, k, v, None, out, None,
-        window=window_of((None, None), causal=True, queries=256, keys=256), is_scale_positive=True,
+        window=window_of((None, None), causal=True, queries=256, keys=256), fits_blocks=True,
         precision="ieee",
     )  # fmt: skip
     (launch,) = launches(problem)
