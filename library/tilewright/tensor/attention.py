@@ -39,6 +39,7 @@ from tilewright.tensor.geometry import (
     result_geometry,
     result_of,
 )
+from tilewright.tensor.head_arrays import head_count
 from tilewright.tensor.launches import PlannedLaunch, is_empty, planned
 from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import check_choice, precision_of
@@ -203,12 +204,11 @@ def _plan(
         if lse.strides[-1] != 1 and queries > 1 and not is_empty(lse.shape):
             msg = f"the last axis of lse must be contiguous, got strides {lse.strides}"
             raise ArgumentError(msg)
-    shared_heads = k.shape[-3] if len(k.shape) > 2 else 1
     problem = Attention(
         batch=tuple(batch),
         sizes=(queries, keys, dim),
         heads=heads,
-        shared_heads=shared_heads,
+        shared_heads=head_count(k),
         q=_walk(Q, q, 2),
         k=_walk(K, k, 2),
         v=_walk(V, v, 2),

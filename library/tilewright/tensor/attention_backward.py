@@ -56,7 +56,14 @@ from tilewright.tensor.geometry import (
     check_one_side,
     geometry_of,
 )
-from tilewright.tensor.head_arrays import as_blocks, as_row_sums, hand_over, targets_of, walk_of
+from tilewright.tensor.head_arrays import (
+    as_blocks,
+    as_whole,
+    hand_over,
+    head_count,
+    targets_of,
+    walk_of,
+)
 from tilewright.tensor.head_order import side_by_side
 from tilewright.tensor.launches import PlannedLaunch, Pointer, is_empty, planned
 from tilewright.tensor.movement import copy_elements
@@ -152,7 +159,7 @@ def attention_backward(
         )  # fmt: skip
         return results[0], results[1], results[2]
     operands = [as_blocks(array) for array in given[:_LSE]]
-    sums = as_row_sums(given[_LSE])
+    sums = as_whole(given[_LSE])
     targets = targets_of(results, (*operands, sums))
     _launch([*operands, sums, *targets], number, seen, adds=not is_ordered)
     hand_over(targets, results)
@@ -215,8 +222,7 @@ def _launches(
     queries, dim = q.shape[-2:]
     keys = k.shape[-2]
     batches = prod(q.shape[:-3])
-    shared_heads = k.shape[-3] if len(k.shape) > 2 else 1
-    heads = q.shape[-3] if len(q.shape) > 2 else 1
+    heads, shared_heads = head_count(q), head_count(k)
     group = heads // shared_heads
 
     def planned_launch(

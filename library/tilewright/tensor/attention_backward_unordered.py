@@ -27,6 +27,7 @@ from tilewright.tensor.configurations import (
     row_products_configuration,
 )
 from tilewright.tensor.geometry import Geometry
+from tilewright.tensor.head_arrays import head_count
 from tilewright.tensor.head_order import side_by_side
 from tilewright.tensor.launches import PlannedLaunch, Pointer
 from tilewright.tensor.products import copies_blocks, processors
@@ -52,7 +53,7 @@ class Heads:
     @classmethod
     def of(cls, q: Geometry, k: Geometry) -> Heads:
         """Return the sizes of these operands."""
-        heads, shared_heads = (x.shape[-3] if len(x.shape) > 2 else 1 for x in (q, k))
+        heads, shared_heads = head_count(q), head_count(k)
         queries, dim = q.shape[-2:]
         tiles = all_gradients_configuration(dim)
         return cls(prod(q.shape[:-3]), heads, shared_heads, queries, k.shape[-2], dim, tiles)

@@ -14,17 +14,24 @@ from tilewright.errors import ArgumentError
 from tilewright.kernels.attention_features import featured_attention
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
-from tilewright.tensor.arrays import Array, fits_fast, new_array, stand_in, strides_of
+from tilewright.tensor.arrays import Array, fits_fast, new_array, stand_in
 from tilewright.tensor.attention_launches import attention_options
-from tilewright.tensor.attention_options import Features, Sequences, over_scores
+from tilewright.tensor.attention_options import NOTHING, Features, Sequences, over_scores
 from tilewright.tensor.attention_window import Window
-from tilewright.tensor.axes import overlaps, viewed
+from tilewright.tensor.axes import apart
 from tilewright.tensor.configurations import DotConfiguration, featured_attention_configuration
 from tilewright.tensor.geometry import Arrays, Geometry, geometry_of
-from tilewright.tensor.head_arrays import as_blocks, fits, padded, walk_of
+from tilewright.tensor.head_arrays import (
+    as_blocks,
+    hand_over,
+    head_count,
+    is_whole,
+    targets_of,
+    walk_of,
+)
 from tilewright.tensor.head_order import side_by_side
 from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
-from tilewright.tensor.movement import copy_elements, is_row_major
+from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import copies_blocks, precision_of, processors
 from tilewright.tensor.strides import Shape, Strides
 
@@ -55,8 +62,7 @@ def lengths_of(q: Array, k: Array, sequences: Sequences | None) -> Lengths:
 
 def scores_shape(q: Array, k: Array) -> Shape:
     """Return `[..., H, Q, K]`, with an axis of one head if there is none."""
-    heads = q.shape[-3] if len(q.shape) > 2 else 1
-    return (*q.shape[:-3], heads, q.shape[-2], k.shape[-2])
+    return (*q.shape[:-3], head_count(q), q.shape[-2], k.shape[-2])
 
 
 def attend(
@@ -79,44 +85,33 @@ def attend(
     """
     blocks = [as_blocks(array) for array in (q, k, v)]
     scores = scores_shape(q, k)
-    added = (blocks[0], _NOTHING) if bias is None else over_scores(bias, scores, name="bias")
-    shown = (
-        (stand_in(blocks[0], int1), _NOTHING)
-        if mask is None
-        else over_scores(mask, scores, name="mask")
-    )
-    read = [*blocks, added[0], shown[0]]
-    target = out if fits(geometry_of(out)) and not _meets(out, read) else padded(out)
+    added, added_walk = blocks[0], NOTHING
+    if bias is not None:
+        added, added_walk = over_scores(bias, scores, name="bias")
+    shown, shown_walk = stand_in(blocks[0], int1), NOTHING
+    if mask is not None:
+        shown, shown_walk = over_scores(mask, scores, name="mask")
+    read = [*blocks, added, shown]
+    (target,) = targets_of((out,), read)
     sums = stand_in(target, float32)
     if lse is not None:
-        is_fit = is_row_major(lse) and geometry_of(lse).is_aligned
-        is_own = not _meets(lse, [*read, target])
-        sums = lse if is_fit and is_own else new_array(lse.shape, float32, lse)
-    starts = (
-        [stand_in(target, int32)] * 2
-        if sequences is None
-        else [sequences.q_starts, sequences.k_starts]
-    )
+        is_fit = is_whole(lse)
+        sums = apart(lse, *read, target) if is_fit else new_array(lse.shape, float32, lse)
+    starts = [stand_in(target, int32)] * 2
+    if sequences is not None:
+        starts = [sequences.q_starts, sequences.k_starts]
     launch = _plan(
         tuple(map(geometry_of, (*blocks, target))),
-        (added[1], shown[1]),
+        (added_walk, shown_walk),
         lengths_of(q, k, sequences),
         window,
         (bias is not None, mask is not None, bool(features.dropout), lse is not None),
     )
     arrays: Arrays = [*read, target, sums, *starts]
     launch.run(arrays, features.scalars(scale))
-    if target is not out:
-        copy_elements(viewed(target, out.shape, strides_of(target)), out)
-    if lse is not None and sums is not lse:
+    hand_over((target,), (out,))
+    if lse is not None:
         copy_elements(sums, lse)
-
-
-_NOTHING: Strides = (0, 0, 0)
-
-
-def _meets(array: Array, others: list[Array]) -> bool:
-    return any(overlaps(array, other) for other in others)
 
 
 @planned
@@ -132,7 +127,7 @@ def _plan(
     has_bias, has_mask, has_dropout, has_lse = has
     by_blocks = copies_blocks(q.device)
     tiles = featured_attention_configuration(q.shape[-1], q.dtype, by_blocks=by_blocks)
-    heads = q.shape[-3] if len(q.shape) > 2 else 1
+    heads = head_count(q)
     side = band(lengths, window, heads=heads, tiles=tiles, queries=q, keys=k, by_blocks=by_blocks)
     rows = q.shape[-2]
     strides = (*(stride for array in arrays for stride in walk_of(array)), heads * rows, rows)
@@ -148,8 +143,7 @@ def _plan(
 
 def sizes_of(q: Geometry, k: Geometry, lengths: Lengths) -> tuple[int, ...]:
     """Return the sizes that all kernels with features begin with."""
-    heads = q.shape[-3] if len(q.shape) > 2 else 1
-    shared = k.shape[-3] if len(k.shape) > 2 else 1
+    heads, shared = head_count(q), head_count(k)
     stored = 1 if lengths.is_packed else lengths.batches
     rows = (q.shape[-2], k.shape[-2], lengths.queries, lengths.keys)
     return (*rows, q.shape[-1], heads // shared, stored, lengths.batches, heads, shared)

@@ -28,24 +28,31 @@ from tilewright.tensor.attention_features import (
     sizes_of,
 )
 from tilewright.tensor.attention_launches import attention_options
-from tilewright.tensor.attention_options import Features, Sequences, over_scores
+from tilewright.tensor.attention_options import NOTHING, Features, Sequences, over_scores
 from tilewright.tensor.attention_window import Window
-from tilewright.tensor.axes import overlaps, viewed
+from tilewright.tensor.axes import apart, viewed
 from tilewright.tensor.configurations import (
     featured_gradients_configurations,
     row_products_configuration,
 )
 from tilewright.tensor.geometry import Arrays, Geometry, geometry_of
-from tilewright.tensor.head_arrays import as_blocks, as_row_sums, hand_over, targets_of, walk_of
+from tilewright.tensor.head_arrays import (
+    as_blocks,
+    as_whole,
+    hand_over,
+    head_count,
+    is_whole,
+    targets_of,
+    walk_of,
+)
 from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
-from tilewright.tensor.movement import copy_elements, is_row_major
+from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import copies_blocks
 from tilewright.tensor.strides import Shape, Strides
 
 # The operands by number.
 _Q, _K, _V, _Y, _DY, _BIAS, _MASK, _LSE, _DELTAS, _DQ, _DK, _DV, _DBIAS = range(13)
 _Q_STARTS, _K_STARTS = 13, 14
-_NOTHING: Strides = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ class _Over:
     own: tuple[bool, bool, bool, bool]
 
     def walks(self) -> tuple[int, ...]:
-        return (*(self.bias or _NOTHING), *(self.mask or _NOTHING))
+        return (*(self.bias or NOTHING), *(self.mask or NOTHING))
 
 
 def add_up(
@@ -87,7 +94,7 @@ def add_up(
 ) -> None:
     """Write the gradients of `q`, `k` and `v`, and that of the bias to `dbias` if given."""
     q, k, v, y, dy = (as_blocks(x) for x in (given.q, given.k, given.v, given.y, given.dy))
-    sums = as_row_sums(given.lse)
+    sums = as_whole(given.lse)
     scores = scores_shape(given.q, given.k)
     bias, mask, bias_walk, mask_walk = q, stand_in(q, int1), None, None
     if given.bias is not None:
@@ -99,10 +106,8 @@ def add_up(
     own_shape, own_axes = _own_axes(given.bias, scores)
     of_bias = None
     if dbias is not None:
-        is_whole = prod(own_shape) == prod(dbias.shape)
-        is_fit = is_whole and is_row_major(dbias) and geometry_of(dbias).is_aligned
-        is_own = is_fit and not any(overlaps(dbias, x) for x in read)
-        of_bias = dbias if is_own else new_array(own_shape, dtype_of(q), q)
+        is_fit = prod(own_shape) == prod(dbias.shape) and is_whole(dbias)
+        of_bias = apart(dbias, *read) if is_fit else new_array(own_shape, dtype_of(q), q)
     starts = [stand_in(q, int32)] * 2
     if given.sequences is not None:
         starts = [given.sequences.q_starts, given.sequences.k_starts]
@@ -178,7 +183,7 @@ def _plan(
     """Plan the launches: products of rows, gradients of keys, of queries, and of the bias."""
     q, k, v, y, dy, dq, dk, dv = arrays
     *_, rows, dim = q.shape
-    heads = q.shape[-3] if len(q.shape) > 2 else 1
+    heads = head_count(q)
     stored = 1 if lengths.is_packed else lengths.batches
     by_blocks = copies_blocks(q.device)
     of_keys, of_queries, of_bias = featured_gradients_configurations(dim, by_blocks=by_blocks)

@@ -18,7 +18,8 @@ from tilewright.tensor.arrays import (
 )
 from tilewright.tensor.axes import viewed
 from tilewright.tensor.geometry import check_one_side, geometry_of
-from tilewright.tensor.movement import copy, copy_elements, is_row_major
+from tilewright.tensor.head_arrays import as_whole
+from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.random import as_offset, as_seed, number_parts
 from tilewright.tensor.strides import (
     Shape,
@@ -31,6 +32,8 @@ from tilewright.tensor.strides import (
 _HALF_WORD = 2**31
 # As u32 it is above every half of a word.
 _ALL = -1
+# Along batch, heads and rows, the strides over the scores of what is absent.
+NOTHING: Strides = (0, 0, 0)
 # Kernels take the cap as f32.
 _LEAST_CAP, _MOST_CAP = 2.0**-126, 2.0**127
 
@@ -125,7 +128,7 @@ def as_sequences(
             msg = f"longest is {tuple(most)}; lengths are wanted, of the longest sequences"
             raise ArgumentValueError(msg)
         bounds = (min(most[0], bounds[0]), min(most[1], bounds[1]))
-    return Sequences(_aligned(starts[0]), _aligned(starts[1]), *bounds)
+    return Sequences(as_whole(starts[0]), as_whole(starts[1]), *bounds)
 
 
 def as_mask(mask: object | None) -> Array | None:
@@ -188,8 +191,3 @@ def _walk(shape: Shape, strides: Strides, scores: Shape) -> Strides | None:
         return None
     space = collapsed(scores[:-3], (walk[:-3],), rank=1, keep_last=False)
     return None if space is None else (space.strides[0][0], *walk[-3:-1])
-
-
-def _aligned(array: Array) -> Array:
-    is_fit = is_row_major(array) and geometry_of(array).is_aligned
-    return array if is_fit else copy(array)

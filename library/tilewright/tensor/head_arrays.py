@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilewright.abi.dtypes import float32
 from tilewright.abi.signature import DIVISOR, INT31_MAX
 from tilewright.tensor.arrays import Array, dtype_of, new_array, strides_of
 from tilewright.tensor.axes import overlaps, viewed
 from tilewright.tensor.geometry import Geometry, geometry_of
 from tilewright.tensor.launches import planned
-from tilewright.tensor.movement import copy_elements, is_row_major
+from tilewright.tensor.movement import copy, copy_elements, is_row_major
 from tilewright.tensor.strides import Strides, broadcast_strides, collapsed
+
+
+def head_count(array: Array | Geometry) -> int:
+    """Return how many heads an array has; one of no heads' axis is a head."""
+    return array.shape[-3] if len(array.shape) > 2 else 1
 
 
 @planned
@@ -53,11 +57,14 @@ def copied(source: Array, target: Array) -> Array:
     return target
 
 
-def as_row_sums(sums: Array) -> Array:
-    """Return what attention wrote of its rows, row-major and aligned; a copy if it is not."""
-    if is_row_major(sums) and geometry_of(sums).is_aligned:
-        return sums
-    return copied(sums, new_array(sums.shape, float32, sums))
+def is_whole(array: Array) -> bool:
+    """Return whether elements lie one behind the other, the first one aligned."""
+    return is_row_major(array) and geometry_of(array).is_aligned
+
+
+def as_whole(array: Array) -> Array:
+    """Return the array, or a copy whose elements lie so."""
+    return array if is_whole(array) else copy(array)
 
 
 def targets_of(results: Iterable[Array], read: Sequence[Array]) -> list[Array]:
