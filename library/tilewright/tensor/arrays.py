@@ -195,9 +195,15 @@ def check_one_place(devices: dict[str, int | None]) -> None:
 
 
 def output(
-    out: object | None, shape: Shape, like: Array, dtype: DType | None = None, *, name: str = "out"
+    out: object | None,
+    shape: Shape,
+    like: Array,
+    dtype: DType | None = None,
+    *,
+    name: str = "out",
+    zeroed: bool = False,
 ) -> Array:
-    """Return `out` after checking it, or a new array on the side of `like`.
+    """Return `out` after checking it, or a new array on the side of `like`, if asked of zeros.
 
     Its dtype is that of `like`, or `dtype`. Raises ArgumentError, which calls it `name`, when the
     shape, dtype or side of `out` is another, or it cannot be written.
@@ -217,7 +223,7 @@ def output(
         check_is_writable(array, name)
         check_has_own_places(array.shape, strides_of(array), name)
         return array
-    return new_array(shape, expected, like)
+    return new_array(shape, expected, like, zeroed=zeroed)
 
 
 def new_array(shape: Shape, dtype: DType, like: Array, *, zeroed: bool = False) -> Array:

@@ -94,8 +94,9 @@ def attention(
     rows, D]`: query rows `q_starts[n]` to `q_starts[n + 1]` see the key rows of the same n, and
     `causal` and `window` count from the end of each. Starts must ascend and end within the rows,
     which nothing checks on a GPU, where only kernels see them. `longest`, of queries and of keys,
-    saves looking for more than there are; rows of a sequence beyond it are not computed. Rows of
-    other sequences are read, with weight 0: they must be finite. Bias and mask do not go with it.
+    saves looking for more than there are; rows of a sequence beyond it are not computed. They, and
+    rows of no sequence, are left alone in `out` and `lse`. Rows of other sequences are read, with
+    weight 0: they must be finite. Bias and mask do not go with it.
 
     `lse`, f32 `[..., H, Q]` with a contiguous last axis, receives the natural logarithm of the sum
     of exponentials, -inf where no key is seen. `input_precision` is what becomes of f32 operands,

@@ -111,8 +111,8 @@ def attention_backward(
     that it lacks. A query that sees no key has gradient 0 and adds nothing. The order of all sums
     is fixed: equal inputs give equal bits. With `deterministic=False` that of `dq` need not be,
     which is faster on Hopper for heads of up to 128 elements without features or a window. `dq`,
-    `dk` and `dv` take the results if given. See
-    `reference.attention.attention_backward`.
+    `dk` and `dv` take the results if given; rows of no sequence are left alone there, and 0 in new
+    arrays. See `reference.attention.attention_backward`.
     """
     names = ("q", "k", "v", "y", "dy", "lse")
     given = [
@@ -134,7 +134,8 @@ def attention_backward(
         msg = "dbias is given without the bias whose gradient it takes"
         raise ArgumentError(msg)
     results = [
-        output(out, like.shape, like, name=name)
+        # Of rows of no sequence, which no kernel writes, the gradient is 0.
+        output(out, like.shape, like, name=name, zeroed=sequences is not None)
         for out, like, name in ((dq, query, "dq"), (dk, key, "dk"), (dv, value, "dv"))
     ]
     of_bias = (

@@ -92,11 +92,14 @@ def attend(
     if mask is not None:
         shown, shown_walk = over_scores(mask, scores, name="mask")
     read = [*blocks, added, shown]
-    (target,) = targets_of((out,), read)
+    keeps = sequences is not None  # what lies in rows of none of them
+    (target,) = targets_of((out,), read, keeps=keeps)
     sums = stand_in(target, float32)
     if lse is not None:
         is_fit = is_whole(lse)
         sums = apart(lse, *read, target) if is_fit else new_array(lse.shape, float32, lse)
+        if keeps:
+            copy_elements(lse, sums)
     starts = [stand_in(target, int32)] * 2
     if sequences is not None:
         starts = [sequences.q_starts, sequences.k_starts]

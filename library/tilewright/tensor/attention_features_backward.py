@@ -102,7 +102,7 @@ def add_up(
     if given.mask is not None:
         mask, mask_walk = over_scores(given.mask, scores, name="mask")
     read = [q, k, v, y, dy, bias, mask, sums]
-    targets = targets_of(results, read)
+    targets = targets_of(results, read, keeps=given.sequences is not None)
     own_shape, own_axes = _own_axes(given.bias, scores)
     of_bias = None
     if dbias is not None:

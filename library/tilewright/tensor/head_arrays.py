@@ -67,17 +67,23 @@ def as_whole(array: Array) -> Array:
     return array if is_whole(array) else copy(array)
 
 
-def targets_of(results: Iterable[Array], read: Sequence[Array]) -> list[Array]:
+def targets_of(
+    results: Iterable[Array], read: Sequence[Array], *, keeps: bool = False
+) -> list[Array]:
     """Return what kernels write for each result: itself, or a new array to hand over.
 
-    A result that lies where an operand does would be read after it is written.
+    A result that lies where an operand does would be read after it is written. With `keeps` kernels
+    leave some rows alone, which a new array then has from the result.
     """
-    return [
-        result
-        if fits(geometry_of(result)) and not any(overlaps(result, x) for x in read)
-        else padded(result)
-        for result in results
-    ]
+    targets = []
+    for result in results:
+        target = result
+        if not fits(geometry_of(result)) or any(overlaps(result, x) for x in read):
+            target = padded(result)
+            if keeps:
+                copied(result, target)
+        targets.append(target)
+    return targets
 
 
 def hand_over(targets: Iterable[Array], results: Iterable[Array]) -> None:

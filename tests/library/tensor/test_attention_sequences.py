@@ -97,15 +97,46 @@ def test_keys_without_queries_have_gradients_of_exactly_0() -> None:
         assert gradient[:, 253:512].any()
 
 
-def test_rows_of_no_sequence_are_left_alone() -> None:
-    q, k, v, _ = in_a_row(([0, 40], [0, 40]), (2, 2), 16, "f16")
-    given = {"q_starts": i32([3, 20, 31]), "k_starts": i32([0, 15, 40])}
-    out, lse = attended("host", q, k, v, **given)
-    for rows in (slice(0, 3), slice(31, 40)):
-        assert np.isnan(out[:, rows]).all()
-        assert np.isnan(lse[:, rows]).all()
-    exact = exact_in_turn(q, k, v, q, [3, 20, 31], [0, 15, 40])
-    close(out[:, 3:31], exact[0][:, 3:31], "f16")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("step", [1, 3], ids=["dense", "strided"])
+def test_rows_of_no_sequence_are_left_alone(step: int, side: str) -> None:
+    """Also of results that kernels do not write where they lie; backward as forward."""
+    starts = [3, 20, 31], [1, 15, 38]
+    q, k, v, dy = in_a_row(([0, 40], [0, 40]), (2, 2), 16, "f16")
+    given: Any = {"q_starts": i32(starts[0]), "k_starts": i32(starts[1])}
+    exact = exact_in_turn(q, k, v, dy, *starts)
+    y, sums = exact[0].astype(q.dtype), exact[1].astype(np.float32)
+    spread: list[Any] = [poisoned((2, 40, 16 * step), q.dtype) for _ in range(4)]
+    spread.append(poisoned((2, 40 * step), np.dtype(np.float32)))
+    arrays: list[Any] = [q, k, v, y, sums, dy]
+    if side == "gpu":
+        spread, arrays = ([to_device(x) for x in group] for group in (spread, arrays))
+        given = {name: to_device(numbers) for name, numbers in given.items()}
+    out, dq, dk, dv = (x[:, :, ::step] for x in spread[:4])
+    lse = spread[4][:, :40]
+    attention(*arrays[:3], out=out, lse=lse, **given)
+    attention_backward(*arrays, dq=dq, dk=dk, dv=dv, **given)
+    found = [x.numpy() if side == "gpu" else x for x in (out, lse, dq, dk, dv)]
+    for result, expected, of_keys in zip(found, exact, (0, 0, 0, 1, 1), strict=True):
+        rows = slice(starts[of_keys][0], starts[of_keys][-1])
+        close(result[:, rows], expected[:, rows], "f16")
+        assert np.isnan(np.delete(result, rows, axis=1)).all()
+
+
+def test_new_gradients_of_rows_of_no_sequence_are_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v, dy = in_a_row(([0, 40], [0, 40]), (2, 2), 16, "f16")
+    given: Any = {"q_starts": i32([3, 20, 31]), "k_starts": i32([1, 15, 38])}
+    y, lse = attended("host", q, k, v, **given)
+
+    def used(shape: Any, dtype: Any = float, **_options: Any) -> HostArray:
+        return np.full(shape, 77, dtype)
+
+    monkeypatch.setattr(np, "empty", used)
+    dq, dk, dv = map(np.asarray, attention_backward(q, k, v, y, lse, dy, **given))
+    assert not np.delete(dq, slice(3, 31), axis=1).any()
+    for gradient in (dk, dv):
+        assert not np.delete(gradient, slice(1, 38), axis=1).any()
+        assert gradient[:, 1:38].all()
 
 
 def test_dropout_of_sequences_counts_them_as_a_batch_of_the_longest() -> None:
