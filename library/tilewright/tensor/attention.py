@@ -20,13 +20,14 @@ from tilewright.tensor.arrays import (
     new_array,
     stand_in,
 )
-from tilewright.tensor.attention_features import attend, lengths_of
+from tilewright.tensor.attention_features import attend, lengths_of, scores_shape
 from tilewright.tensor.attention_launches import BIAS, LSE, OUT, Attention, Heads, K, Q, V, launches
 from tilewright.tensor.attention_options import (
     as_features,
     as_mask,
     as_sequences,
     check_not_over_sequences,
+    check_over_scores,
 )
 from tilewright.tensor.attention_window import as_window, check_lengths, window_of
 from tilewright.tensor.axes import must_be_apart
@@ -43,10 +44,11 @@ from tilewright.tensor.head_arrays import head_count
 from tilewright.tensor.launches import PlannedLaunch, is_empty, planned
 from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import check_choice, precision_of
-from tilewright.tensor.strides import Shape, broadcast_shape, broadcast_strides
+from tilewright.tensor.strides import Shape, broadcast_strides
 
 PRECISIONS = ("tf32x3", "tf32")
 _NONE = 0.0
+_FIRST = 0
 # Of the form by blocks: what is hidden there is -inf times the scale, which is NaN of 0.
 _LEAST_SCALE = 1e-30
 
@@ -63,8 +65,8 @@ def attention(
     softcap: float = _NONE,
     scale: float | None = None,
     dropout: float = _NONE,
-    seed: int = 0,
-    offset: int = 0,
+    seed: int = _FIRST,
+    offset: int = _FIRST,
     q_starts: object | None = None,
     k_starts: object | None = None,
     longest: tuple[int, int] | None = None,
@@ -113,13 +115,13 @@ def attention(
     result = result_of(arrays, OUT, plan.result)
     has_no_arrays = mask is None and q_starts is None and k_starts is None and longest is None
     # Constants of the signature, as in most calls; whatever else is looked at more closely.
-    is_plain = has_no_arrays and softcap is _NONE and dropout is _NONE
-    if not is_plain:
+    is_uncapped, is_undropped = softcap is _NONE, dropout is _NONE
+    if not (has_no_arrays and is_uncapped and is_undropped and seed is offset is _FIRST):
         features = as_features(softcap, dropout, seed, offset)
         first, keys, values, added, _, logarithms = arrays
         assert first is not None and keys is not None and values is not None  # noqa: PT018
         sequences = as_sequences(q_starts, k_starts, longest, first, keys)
-        shown = as_mask(mask)
+        shown = as_mask(mask, scores_shape(first, keys))
         check_not_over_sequences(sequences, added, shown)
         if not features.is_plain or shown is not None or sequences is not None:
             if plan.is_empty:
@@ -213,7 +215,7 @@ def _plan(
         q=_walk(Q, q, 2),
         k=_walk(K, k, 2),
         v=_walk(V, v, 2),
-        bias=None if bias is None else _walk_bias(bias, (*q.shape[:-1], keys)),
+        bias=None if bias is None else _walk_bias(bias, (*batch, heads, queries, keys)),
         out=_walk(OUT, result, 2),
         lse=None if lse is None else _walk(LSE, lse, 1),
         window=window_of(sides, causal=causal, queries=queries, keys=keys),
@@ -247,8 +249,5 @@ def _walk(number: int, array: Geometry, inner: int) -> Heads:
 
 
 def _walk_bias(bias: Geometry, scores: Shape) -> Heads:
-    if broadcast_shape(bias.shape, scores) != scores:
-        msg = f"bias has shape {bias.shape}, which does not broadcast to {scores}"
-        raise ArgumentError(msg)
-    strides = broadcast_strides(bias.shape, bias.strides, scores)
-    return Heads(BIAS, bias, strides if len(strides) > 2 else (0, *strides))
+    check_over_scores(bias, scores, name="bias")
+    return Heads(BIAS, bias, broadcast_strides(bias.shape, bias.strides, scores))

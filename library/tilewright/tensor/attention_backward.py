@@ -126,9 +126,7 @@ def attention_backward(
     features = as_features(softcap, dropout, seed, offset)
     sequences = as_sequences(q_starts, k_starts, longest, query, key)
     added = None if bias is None else _checked_bias(bias, query, key)
-    shown = as_mask(mask)
-    if shown is not None:
-        check_over_scores(shown, scores_shape(query, key), name="mask")
+    shown = as_mask(mask, scores_shape(query, key))
     check_not_over_sequences(sequences, added, shown)
     if dbias is not None and added is None:
         msg = "dbias is given without the bias whose gradient it takes"

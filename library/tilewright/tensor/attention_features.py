@@ -87,10 +87,10 @@ def attend(
     scores = scores_shape(q, k)
     added, added_walk = blocks[0], NOTHING
     if bias is not None:
-        added, added_walk = over_scores(bias, scores, name="bias")
+        added, added_walk = over_scores(bias, scores)
     shown, shown_walk = stand_in(blocks[0], int1), NOTHING
     if mask is not None:
-        shown, shown_walk = over_scores(mask, scores, name="mask")
+        shown, shown_walk = over_scores(mask, scores)
     read = [*blocks, added, shown]
     keeps = sequences is not None  # what lies in rows of none of them
     (target,) = targets_of((out,), read, keeps=keeps)

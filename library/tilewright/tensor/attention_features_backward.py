@@ -98,9 +98,9 @@ def add_up(
     scores = scores_shape(given.q, given.k)
     bias, mask, bias_walk, mask_walk = q, stand_in(q, int1), None, None
     if given.bias is not None:
-        bias, bias_walk = over_scores(given.bias, scores, name="bias")
+        bias, bias_walk = over_scores(given.bias, scores)
     if given.mask is not None:
-        mask, mask_walk = over_scores(given.mask, scores, name="mask")
+        mask, mask_walk = over_scores(given.mask, scores)
     read = [q, k, v, y, dy, bias, mask, sums]
     targets = targets_of(results, read, keeps=given.sequences is not None)
     own_shape, own_axes = _own_axes(given.bias, scores)

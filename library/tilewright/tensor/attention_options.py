@@ -17,14 +17,13 @@ from tilewright.tensor.arrays import (
     strides_of,
 )
 from tilewright.tensor.axes import viewed
-from tilewright.tensor.geometry import check_one_side, geometry_of
+from tilewright.tensor.geometry import Geometry, check_one_side, geometry_of
 from tilewright.tensor.head_arrays import as_whole
 from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.random import as_offset, as_seed, number_parts
 from tilewright.tensor.strides import (
     Shape,
     Strides,
-    broadcast_shape,
     broadcast_strides,
     collapsed,
 )
@@ -131,14 +130,18 @@ def as_sequences(
     return Sequences(as_whole(starts[0]), as_whole(starts[1]), *bounds)
 
 
-def as_mask(mask: object | None) -> Array | None:
-    """Return what is true where a key is seen; raises ArgumentError unless it is of bools."""
+def as_mask(mask: object | None, scores: Shape) -> Array | None:
+    """Return what is true where a key is seen.
+
+    Raises ArgumentError unless it is of bools and broadcasts to the scores.
+    """
     if mask is None:
         return None
     array = as_array(mask, name="mask")
     if dtype_of(array) != int1:
         msg = f"mask has dtype {dtype_of(array)}; bools are needed, true where a key is seen"
         raise ArgumentError(msg)
+    check_over_scores(array, scores, name="mask")
     return array
 
 
@@ -151,14 +154,23 @@ def check_not_over_sequences(
         raise ArgumentError(msg)
 
 
-def over_scores(array: Array, scores: Shape, *, name: str) -> tuple[Array, Strides]:
+def check_over_scores(array: Array | Geometry, scores: Shape, *, name: str) -> None:
+    """Raise ArgumentError for what does not broadcast to the scores `[..., H, Q, K]`."""
+    pairs = zip(reversed(array.shape), reversed(scores), strict=False)
+    if len(array.shape) > len(scores) or any(extent not in (1, wide) for extent, wide in pairs):
+        msg = (
+            f"{name} has shape {array.shape}; it must broadcast to the scores [..., H, Q, K], "
+            f"{scores}"
+        )
+        raise ArgumentError(msg)
+
+
+def over_scores(array: Array, scores: Shape) -> tuple[Array, Strides]:
     """Return an array that broadcasts to the scores, and its strides along batch, heads and rows.
 
     Scores are `[..., H, Q, K]`. Its keys lie one behind the other, a multiple of 16 of them, as are
-    rows apart, and leading axes are as one: where they are not, it is copied. Raises ArgumentError
-    where it does not broadcast.
+    rows apart, and leading axes are as one: where they are not, it is copied.
     """
-    check_over_scores(array, scores, name=name)
     geometry = geometry_of(array)
     # Rows are read on to a multiple of 16, which only those of a copy have for certain.
     if geometry.is_aligned and scores[-1] % DIVISOR == 0:
@@ -176,13 +188,6 @@ def over_scores(array: Array, scores: Shape, *, name: str) -> tuple[Array, Strid
     source = viewed(array, shape, broadcast_strides(geometry.shape, geometry.strides, shape))
     copy_elements(source, viewed(whole, shape, strides_of(whole)))
     return whole, strides
-
-
-def check_over_scores(array: Array, scores: Shape, *, name: str) -> None:
-    """Raise ArgumentError for what does not broadcast to the scores."""
-    if broadcast_shape(array.shape, scores) != scores:
-        msg = f"{name} has shape {array.shape}, which does not broadcast to {scores}"
-        raise ArgumentError(msg)
 
 
 def _walk(shape: Shape, strides: Strides, scores: Shape) -> Strides | None:

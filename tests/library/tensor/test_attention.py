@@ -198,7 +198,12 @@ def test_long_sequences(dim: int, dtype: str) -> None:
         (((4, 5, 129),) * 3, {}, "heads have 129 elements; attention of f32 takes up to 128"),
         (((4, 5, 16),) * 3, {"input_precision": "ieee"}, "input_precision is 'ieee'"),
         (((4, 5, 16),) * 3, {"scale": "a"}, "scale is of str; a number is needed"),
-        (((4, 5, 16),) * 3, {"bias": np.zeros((4, 5, 6), np.float32)}, "do not broadcast"),
+        (
+            ((4, 5, 16),) * 3,
+            {"bias": np.zeros((4, 5, 6), np.float32)},
+            r"bias has shape \(4, 5, 6\); it must broadcast .* \(4, 5, 5\)",
+        ),
+        (((4, 5, 16),) * 3, {"bias": np.zeros((2, 1, 5, 5), np.float32)}, r"bias has shape \(2, 1"),
         (((4, 5, 16),) * 3, {"bias": np.zeros((5, 5), np.float16)}, "one dtype"),
         (((4, 5, 16),) * 3, {"lse": np.zeros((4, 5), np.float16)}, "lse has dtype f16"),
         (((4, 5, 16),) * 3, {"lse": np.zeros((5, 4), np.float32).T}, "must be contiguous"),

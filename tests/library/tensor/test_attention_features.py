@@ -290,7 +290,11 @@ _HEADS = (2, 5, 16)
     ("options", "error", "message"),
     [
         ({"mask": np.ones((5, 5), np.int8)}, ArgumentError, "mask has dtype i8; bools are needed"),
-        ({"mask": np.ones((4, 5), np.bool_)}, ArgumentError, "do not broadcast"),
+        (
+            {"mask": np.ones((4, 5), np.bool_)},
+            ArgumentError,
+            r"mask has shape \(4, 5\); it must broadcast to the scores .* \(2, 5, 5\)",
+        ),
         ({"mask": np.ones((3, 2, 5, 5), np.bool_)}, ArgumentError, "mask has shape"),
         ({"softcap": -1.0}, ArgumentValueError, "softcap is -1.0; a positive number"),
         ({"softcap": float("nan")}, ArgumentValueError, "softcap is nan"),
@@ -301,6 +305,8 @@ _HEADS = (2, 5, 16)
         ({"dropout": 1.5}, ArgumentValueError, "dropout is 1.5"),
         ({"dropout": 0.5, "seed": 2**64}, ArgumentValueError, "it has 64 bits"),
         ({"dropout": 0.5, "offset": -1}, ArgumentValueError, "it counts from 0"),
+        ({"seed": "a"}, ArgumentError, "seed is of str; an int is needed"),
+        ({"offset": 1.0}, ArgumentError, "offset is of float; an int is needed"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -322,7 +328,7 @@ def test_what_does_not_fit_is_refused(
             "dbias has shape",
         ),
         ({"bias": np.zeros((5, 5), np.float32)}, "one dtype"),
-        ({"bias": np.zeros((3, 5), np.float16)}, "do not broadcast"),
+        ({"bias": np.zeros((3, 5), np.float16)}, r"bias has shape \(3, 5\); it must broadcast"),
     ],
 )
 def test_what_is_no_bias_of_gradients_is_refused(options: dict[str, Any], message: str) -> None:
