@@ -20,7 +20,7 @@ from tilewright.tensor.arrays import (
     new_array,
     stand_in,
 )
-from tilewright.tensor.attention_features import attend, lengths_of, scores_shape
+from tilewright.tensor.attention_features import attend, scores_shape
 from tilewright.tensor.attention_launches import BIAS, LSE, OUT, Attention, Heads, K, Q, V, launches
 from tilewright.tensor.attention_options import (
     as_features,
@@ -113,26 +113,23 @@ def attention(
     sides, is_causal = as_window(window), as_flag(causal, name="causal")
     plan = _plan(geometries, sides, is_causal, fits_blocks, input_precision)
     result = result_of(arrays, OUT, plan.result)
-    has_no_arrays = mask is None and q_starts is None and k_starts is None and longest is None
     # Constants of the signature, as in most calls; whatever else is looked at more closely.
-    is_uncapped, is_undropped = softcap is _NONE, dropout is _NONE
-    if not (has_no_arrays and is_uncapped and is_undropped and seed is offset is _FIRST):
+    is_plain = softcap is dropout is _NONE and seed is offset is _FIRST
+    if not is_plain or not (mask is q_starts is k_starts is longest is None):
         features = as_features(softcap, dropout, seed, offset)
-        first, keys, values, added, _, logarithms = arrays
-        assert first is not None and keys is not None and values is not None  # noqa: PT018
-        sequences = as_sequences(q_starts, k_starts, longest, first, keys)
-        shown = as_mask(mask, scores_shape(first, keys))
+        query, key, value, added, _, logarithms = arrays
+        assert query is not None and key is not None and value is not None  # noqa: PT018
+        sequences = as_sequences(q_starts, k_starts, longest, query, key)
+        shown = as_mask(mask, scores_shape(query, key))
         check_not_over_sequences(sequences, added, shown)
         if not features.is_plain or shown is not None or sequences is not None:
-            if plan.is_empty:
-                return result
-            lengths = lengths_of(first, keys, sequences)
-            seen = window_of(sides, causal=is_causal, queries=lengths.queries, keys=lengths.keys)
-            attend(
-                first, keys, values, result,
-                lse=logarithms, bias=added, mask=shown, sequences=sequences, window=seen,
-                features=features, scale=plan.scale if factor is None else factor,
-            )  # fmt: skip
+            if not plan.is_empty:
+                attend(
+                    query, key, value, result,
+                    lse=logarithms, bias=added, mask=shown, sequences=sequences, sides=sides,
+                    causal=is_causal, features=features,
+                    scale=plan.scale if factor is None else factor,
+                )  # fmt: skip
             return result
     if out is not None and must_be_apart(arrays, OUT, 0):
         apart = attention(

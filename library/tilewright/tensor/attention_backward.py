@@ -26,7 +26,7 @@ from tilewright.tensor.arrays import (
 )
 from tilewright.tensor.attention import check_heads
 from tilewright.tensor.attention_backward_unordered import (
-    Heads,
+    Sizes,
     goes_by_key_blocks,
     key_block_launches,
     new_rows,
@@ -34,7 +34,7 @@ from tilewright.tensor.attention_backward_unordered import (
 )
 from tilewright.tensor.attention_features import lengths_of, scores_shape
 from tilewright.tensor.attention_features_backward import Operands, add_up
-from tilewright.tensor.attention_launches import attention_options
+from tilewright.tensor.attention_launches import head_tile_options
 from tilewright.tensor.attention_options import (
     as_features,
     as_mask,
@@ -64,7 +64,7 @@ from tilewright.tensor.head_arrays import (
     targets_of,
     walk_of,
 )
-from tilewright.tensor.head_order import side_by_side
+from tilewright.tensor.head_order import band_of
 from tilewright.tensor.launches import PlannedLaunch, Pointer, is_empty, planned
 from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import copies_blocks, processors
@@ -200,7 +200,7 @@ def _launch(arrays: list[Array], scale: float, window: Window, *, adds: bool) ->
     q = arrays[_Q]
     walked: Arrays = [*arrays]
     if goes_by_key_blocks(geometries[_Q].device, window):
-        sizes = Heads.of(geometries[_Q], geometries[_K])
+        sizes = Sizes.of(geometries[_Q], geometries[_K])
         walked += [new_rows(q, sizes), *([new_sums(q, sizes)] if adds else [])]
     else:
         walked.append(new_array(q.shape[:-1], float32, q))
@@ -260,13 +260,13 @@ def _launches(
         """Return how many heads to compute side by side: programs are dealt out in turns."""
         if not by_blocks:
             return 1
-        return side_by_side(
-            (*lengths, dim),
+        return band_of(
+            lengths,
             heads=count * batches,
             head_bytes=head_bytes,
             tile=tile,
             processors=processors(q.device),
-            causal=window.is_causal,
+            causal=window.sees_ever_more,
         )
 
     row_bytes = 2 * dim * q.dtype.size_bytes
@@ -280,7 +280,7 @@ def _launches(
             (_Q, _K, _V, _DY, _DK, _DV, _LSE, _DELTAS),
             (*sizes, side),
             -(-keys // of_keys.block_n) * shared_heads * batches,
-            attention_options(of_keys),
+            head_tile_options(of_keys),
             window.sides,
         )
     tile = (of_queries.block_m, of_queries.block_n)
@@ -290,6 +290,6 @@ def _launches(
         (_Q, _K, _V, _DY, _DQ, _LSE, _DELTAS),
         (*sizes, side),
         -(-queries // of_queries.block_m) * heads * batches,
-        attention_options(of_queries),
+        head_tile_options(of_queries),
         window.sides,
     )

@@ -1,8 +1,9 @@
 """The launches of attention's gradients by blocks of keys, for GPUs that copy blocks by themselves.
 
-Those of K and V are summed up in a fixed order; that of Q comes with them where its sums may be in
-any order: five products instead of seven. The operands are those of `attention_backward`, which the
-kernels take as they lie.
+On them those of K and V are computed here whatever is asked for, summed up in a fixed order. That
+of Q comes with them where its sums may be in any order, with five products instead of seven; else
+`attention_backward` computes it. The operands are those of that module, which the kernels take as
+they lie.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tilewright.kernels.attention_backward_unordered import (
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import Array, new_array
-from tilewright.tensor.attention_launches import attention_options
+from tilewright.tensor.attention_launches import head_tile_options
 from tilewright.tensor.attention_window import Window
 from tilewright.tensor.configurations import (
     DotConfiguration,
@@ -28,7 +29,7 @@ from tilewright.tensor.configurations import (
 )
 from tilewright.tensor.geometry import Geometry
 from tilewright.tensor.head_arrays import head_count
-from tilewright.tensor.head_order import side_by_side
+from tilewright.tensor.head_order import band_of
 from tilewright.tensor.launches import PlannedLaunch, Pointer
 from tilewright.tensor.products import copies_blocks, processors
 from tilewright.tensor.strides import Strides
@@ -39,7 +40,7 @@ _LINE = 64  # elements of f32 that begin where a tensor map may
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
+class Sizes:
     """The sizes of a problem, and the tiles that serve it."""
 
     batches: int
@@ -51,7 +52,7 @@ class Heads:
     tiles: DotConfiguration
 
     @classmethod
-    def of(cls, q: Geometry, k: Geometry) -> Heads:
+    def of(cls, q: Geometry, k: Geometry) -> Sizes:
         """Return the sizes of these operands."""
         heads, shared_heads = head_count(q), head_count(k)
         queries, dim = q.shape[-2:]
@@ -74,17 +75,18 @@ def goes_by_key_blocks(device: int | None, window: Window) -> bool:
 
     Every query sees all keys then, or all up to its own place.
     """
-    is_causal = not window.is_right_limited or window.right == 0
-    return copies_blocks(device) and is_causal and not window.is_left_limited
+    if window.is_left_limited or (window.is_right_limited and window.right):
+        return False
+    return copies_blocks(device)
 
 
-def new_rows(q: Array, sizes: Heads) -> Array:
+def new_rows(q: Array, sizes: Sizes) -> Array:
     """Return a new array for what is known of rows, the operand behind `dv`."""
     count = sizes.deltas + 2 * sizes.batches * sizes.heads * sizes.padded
     return new_array((count,), float32, q)
 
 
-def new_sums(q: Array, sizes: Heads) -> Array:
+def new_sums(q: Array, sizes: Sizes) -> Array:
     """Return zeros, to which the gradient of Q is added: the last operand."""
     count = sizes.batches * sizes.heads * sizes.padded * sizes.tiles.block_k
     return new_array((count,), float32, q, zeroed=True)
@@ -97,7 +99,7 @@ def key_block_launches(
 
     `walks` are the strides of each operand along batch, heads and rows, of those that have them.
     """
-    sizes = Heads.of(q, k)
+    sizes = Sizes.of(q, k)
     tiles = sizes.tiles
     count = 2 * sizes.batches * sizes.heads * sizes.padded
     statistics = Pointer(_OF_ROWS, sizes.deltas, (count,), (1,))
@@ -125,8 +127,8 @@ def key_block_launches(
     )
     group = sizes.heads // sizes.shared_heads
     # Seen from the keys, what the last query sees is what the first key is seen by.
-    band = side_by_side(
-        (sizes.keys, sizes.queries, sizes.dim),
+    band = band_of(
+        (sizes.keys, sizes.queries),
         heads=sizes.shared_heads * sizes.batches,
         head_bytes=group * sizes.queries * 2 * sizes.dim * q.dtype.size_bytes,
         tile=(tiles.block_n, tiles.block_m),
@@ -141,7 +143,7 @@ def key_block_launches(
             sizes.padded,
         ),
         -(-sizes.keys // tiles.block_n) * sizes.shared_heads * sizes.batches,
-        {"ADDS": adds, **attention_options(tiles)},
+        {"ADDS": adds, **head_tile_options(tiles)},
         (int(causal),),
     )  # fmt: skip
     if adds:

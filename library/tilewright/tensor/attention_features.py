@@ -15,9 +15,9 @@ from tilewright.kernels.attention_features import featured_attention
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import Array, fits_fast, new_array, stand_in
-from tilewright.tensor.attention_launches import attention_options
+from tilewright.tensor.attention_launches import head_tile_options
 from tilewright.tensor.attention_options import NOTHING, Features, Sequences, over_scores
-from tilewright.tensor.attention_window import Window
+from tilewright.tensor.attention_window import Window, window_of
 from tilewright.tensor.axes import apart
 from tilewright.tensor.configurations import DotConfiguration, featured_attention_configuration
 from tilewright.tensor.geometry import Arrays, Geometry, geometry_of
@@ -29,7 +29,7 @@ from tilewright.tensor.head_arrays import (
     targets_of,
     walk_of,
 )
-from tilewright.tensor.head_order import side_by_side
+from tilewright.tensor.head_order import band_of
 from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
 from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import copies_blocks, precision_of, processors
@@ -75,7 +75,8 @@ def attend(
     bias: Array | None,
     mask: Array | None,
     sequences: Sequences | None,
-    window: Window,
+    sides: tuple[int | None, int | None],
+    causal: bool,
     features: Features,
     scale: float,
 ) -> None:
@@ -103,11 +104,12 @@ def attend(
     starts = [stand_in(target, int32)] * 2
     if sequences is not None:
         starts = [sequences.q_starts, sequences.k_starts]
+    lengths = lengths_of(q, k, sequences)
     launch = _plan(
         tuple(map(geometry_of, (*blocks, target))),
         (added_walk, shown_walk),
-        lengths_of(q, k, sequences),
-        window,
+        lengths,
+        window_of(sides, causal=causal, queries=lengths.queries, keys=lengths.keys),
         (bias is not None, mask is not None, bool(features.dropout), lse is not None),
     )
     arrays: Arrays = [*read, target, sums, *starts]
@@ -131,15 +133,15 @@ def _plan(
     by_blocks = copies_blocks(q.device)
     tiles = featured_attention_configuration(q.shape[-1], q.dtype, by_blocks=by_blocks)
     heads = head_count(q)
-    side = band(lengths, window, heads=heads, tiles=tiles, queries=q, keys=k, by_blocks=by_blocks)
+    band = featured_band(q, lengths, window, tiles, by_blocks=by_blocks)
     rows = q.shape[-2]
     strides = (*(stride for array in arrays for stride in walk_of(array)), heads * rows, rows)
     return featured_launch(
         featured_attention,
         tuple(range(9)),
-        (*sizes_of(q, k, lengths), side, *strides, *over[0], *over[1]),
+        (*sizes_of(q, k, lengths), band, *strides, *over[0], *over[1]),
         -(-lengths.queries // tiles.block_m) * heads * lengths.batches,
-        {"PRECISION": precision_of(q.dtype, "tf32x3"), **attention_options(tiles)},
+        {"PRECISION": precision_of(q.dtype, "tf32x3"), **head_tile_options(tiles)},
         (*window.sides, *map(int, (lengths.is_packed, has_bias, has_mask, has_dropout, has_lse))),
     )
 
@@ -152,27 +154,19 @@ def sizes_of(q: Geometry, k: Geometry, lengths: Lengths) -> tuple[int, ...]:
     return (*rows, q.shape[-1], heads // shared, stored, lengths.batches, heads, shared)
 
 
-def band(
-    lengths: Lengths,
-    window: Window,
-    *,
-    heads: int,
-    tiles: DotConfiguration,
-    queries: Geometry,
-    keys: Geometry,
-    by_blocks: bool,
+def featured_band(
+    q: Geometry, lengths: Lengths, window: Window, tiles: DotConfiguration, *, by_blocks: bool
 ) -> int:
     """Return how many heads to compute side by side, where programs are dealt out in turns."""
     if not by_blocks:
         return 1
-    dim = queries.shape[-1]
-    return side_by_side(
-        (lengths.queries, lengths.keys, dim),
-        heads=heads * lengths.batches,
-        head_bytes=2 * lengths.keys * dim * keys.dtype.size_bytes,
+    return band_of(
+        (lengths.queries, lengths.keys),
+        heads=head_count(q) * lengths.batches,
+        head_bytes=2 * lengths.keys * q.shape[-1] * q.dtype.size_bytes,
         tile=(tiles.block_m, tiles.block_n),
-        processors=processors(queries.device),
-        causal=window.is_causal,
+        processors=processors(q.device),
+        causal=window.sees_ever_more,
     )
 
 

@@ -21,13 +21,13 @@ from tilewright.tensor import reduction
 from tilewright.tensor.arrays import Array, dtype_of, new_array, stand_in, strides_of
 from tilewright.tensor.attention_features import (
     Lengths,
-    band,
+    featured_band,
     featured_launch,
     lengths_of,
     scores_shape,
     sizes_of,
 )
-from tilewright.tensor.attention_launches import attention_options
+from tilewright.tensor.attention_launches import head_tile_options
 from tilewright.tensor.attention_options import NOTHING, Features, Sequences, over_scores
 from tilewright.tensor.attention_window import Window
 from tilewright.tensor.axes import apart, viewed
@@ -209,7 +209,7 @@ def _plan(
             (_Q, _K, _V, _DY, _BIAS, _MASK, _DK, _DV, _LSE, _DELTAS, _Q_STARTS, _K_STARTS),
             (*sizes, 1, *read, *walk_of(dk), *walk_of(dv), *over.walks()),
             -(-lengths.keys // of_keys.block_n) * sizes[-1] * lengths.batches,
-            attention_options(of_keys),
+            head_tile_options(of_keys),
             flags,
         ),
         featured_launch(
@@ -217,21 +217,13 @@ def _plan(
             (_Q, _K, _V, _DY, _BIAS, _MASK, _DQ, _LSE, _DELTAS, _Q_STARTS, _K_STARTS),
             (
                 *sizes,
-                band(
-                    lengths,
-                    window,
-                    heads=heads,
-                    tiles=of_queries,
-                    queries=q,
-                    keys=k,
-                    by_blocks=by_blocks,
-                ),
+                featured_band(q, lengths, window, of_queries, by_blocks=by_blocks),
                 *read,
                 *walk_of(dq),
                 *over.walks(),
             ),
             -(-lengths.queries // of_queries.block_m) * heads * lengths.batches,
-            attention_options(of_queries),
+            head_tile_options(of_queries),
             flags,
         ),
     ]
@@ -254,7 +246,7 @@ def _plan(
                 *map(int, lacks),
             ),
             prod(blocks),
-            attention_options(of_bias),
+            head_tile_options(of_bias),
             (*window.sides, *map(int, has)),
         )
         result.append(launch)

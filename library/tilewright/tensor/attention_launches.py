@@ -22,7 +22,7 @@ from tilewright.tensor.configurations import (
     attention_configuration,
 )
 from tilewright.tensor.geometry import Geometry
-from tilewright.tensor.head_order import side_by_side
+from tilewright.tensor.head_order import band_of
 from tilewright.tensor.launches import Piece, PlannedLaunch, Pointer, batch_pieces
 from tilewright.tensor.products import copies_blocks, processors
 from tilewright.tensor.strides import Shape, Strides
@@ -108,14 +108,14 @@ def _why_not(problem: Attention, choice: Choice, *, padded: int) -> str:
     if choice.kernel == attention.name:
         if tiles == attention_configuration(padded, q.dtype, fast=True):
             return ""
-        options = {"PRECISION": problem.precision, **attention_options(tiles)}
+        options = {"PRECISION": problem.precision, **head_tile_options(tiles)}
         return why_no_binary(attention, {"q": q.dtype}, options)
     if choice.kernel != attention_blocks.name:
         return f"there is no kernel {choice.kernel!r}"
     fault = _why_no_blocks(problem)
     if fault or tiles == attention_blocks_configuration(padded, has_bias=has_bias):
         return fault
-    options = {"HAS_BIAS": has_bias, **attention_options(tiles)}
+    options = {"HAS_BIAS": has_bias, **head_tile_options(tiles)}
     return why_no_binary(attention_blocks, {"q": q.dtype}, options)
 
 
@@ -153,7 +153,7 @@ def _by_elements(
         tiles = attention_configuration(dim, problem.q.array.dtype, fast=fast)
     flags = (*problem.window.sides, int(problem.bias is not None), int(problem.lse is not None))
     grid = (-(-queries // tiles.block_m), problem.heads, piece.space.sizes[0])
-    options = {"PRECISION": problem.precision, **attention_options(tiles)}
+    options = {"PRECISION": problem.precision, **head_tile_options(tiles)}
     pointers = _pointers(problem, walks, piece)
     return PlannedLaunch(attention, grid, pointers, integers, options, flags=flags)
 
@@ -178,13 +178,13 @@ def _by_blocks(
         for stride in (*piece.space.strides[operand], *walks[operand].strides[rank:-1])
     ]
     (batches,) = piece.space.sizes
-    band = side_by_side(
-        problem.sizes,
+    band = band_of(
+        (queries, keys),
         heads=problem.heads * batches,
         head_bytes=2 * keys * dim * q.dtype.size_bytes,
         tile=(tiles.block_m, tiles.block_n),
         processors=processors(q.device),
-        causal=problem.window.is_causal,
+        causal=problem.window.sees_ever_more,
     )
     group = problem.heads // problem.shared_heads
     sizes = (queries, keys, dim, group, batches, problem.heads, problem.shared_heads, band)
@@ -203,7 +203,7 @@ def _by_blocks(
         (programs, 1, 1),
         tuple(pointers[operand] for operand in (*taken, LSE)),
         integers,
-        {"HAS_BIAS": problem.bias is not None, **attention_options(tiles)},
+        {"HAS_BIAS": problem.bias is not None, **head_tile_options(tiles)},
         flags=flags,
     )
 
@@ -230,7 +230,7 @@ def _pointers(problem: Attention, walks: tuple[Heads, ...], piece: Piece) -> tup
     )
 
 
-def attention_options(tiles: DotConfiguration) -> dict[str, Any]:
+def head_tile_options(tiles: DotConfiguration) -> dict[str, Any]:
     """Return the constexprs and options of a launch that tiles queries, keys and heads."""
     return {
         "BLOCK_M": tiles.block_m,

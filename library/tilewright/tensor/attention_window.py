@@ -8,14 +8,14 @@ from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import as_integer
 
 # More than any block has, so that every row of one sees the whole of what is not limited.
-MARGIN = 1024
+_MARGIN = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """Query i sees key j if `-left <= j - i - (keys - queries) <= right`.
 
-    A side without a limit reaches `MARGIN` beyond all keys, or all queries.
+    A side without a limit reaches `_MARGIN` beyond all keys, or all queries.
     """
 
     left: int
@@ -29,7 +29,7 @@ class Window:
         return self.left, self.right
 
     @property
-    def is_causal(self) -> bool:
+    def sees_ever_more(self) -> bool:
         """Return whether later queries see more keys than earlier ones do."""
         return self.is_right_limited and not self.is_left_limited
 
@@ -45,17 +45,17 @@ def window_of(
     window: tuple[int | None, int | None], *, causal: bool, queries: int, keys: int
 ) -> Window:
     """Return the window over so many queries and keys; `causal` hides what is behind as well."""
-    left, right = window
-    if causal:
-        right = 0
+    left, right = window[0], 0 if causal else window[1]
     # What reaches as far as there are keys, or queries, limits nothing.
-    is_left_limited = left is not None and left < keys
-    is_right_limited = right is not None and right < queries
+    if left is not None and left >= keys:
+        left = None
+    if right is not None and right >= queries:
+        right = None
     return Window(
-        left if is_left_limited and left is not None else keys + MARGIN,
-        right if is_right_limited and right is not None else queries + MARGIN,
-        is_left_limited,
-        is_right_limited,
+        keys + _MARGIN if left is None else left,
+        queries + _MARGIN if right is None else right,
+        is_left_limited=left is not None,
+        is_right_limited=right is not None,
     )
 
 
@@ -80,7 +80,7 @@ def as_window(window: object) -> tuple[int | None, int | None]:
 
 def check_lengths(queries: int, keys: int) -> None:
     """Raise ArgumentError for more queries and keys than places of 31 bits allow."""
-    if queries + keys > INT31_MAX - 2 * MARGIN:
+    if queries + keys > INT31_MAX - 2 * _MARGIN:
         msg = (
             f"{queries} queries and {keys} keys are too many: attention counts both together in 31 "
             "bits; split the queries, or add up parts of the keys by their lse"

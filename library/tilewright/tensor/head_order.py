@@ -19,8 +19,8 @@ _CANDIDATES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
 _MOST_PROGRAMS = 1 << 18
 
 
-def side_by_side(
-    sizes: tuple[int, int, int],
+def band_of(
+    lengths: tuple[int, int],
     *,
     heads: int,
     head_bytes: int,
@@ -28,17 +28,17 @@ def side_by_side(
     processors: int,
     causal: bool,
 ) -> int:
-    """Return how many heads to compute side by side; `sizes` are queries, keys and elements.
+    """Return how many heads to compute side by side; `lengths` are the queries and the keys.
 
     `heads` are those of the whole batch, with keys and values of `head_bytes` each; a program
-    computes `tile` queries, so many keys at a time.
+    computes `tile` queries, so many keys at a time. With `causal` later queries see more keys.
     """
-    queries, keys, _ = sizes
+    queries, keys = lengths
     tiles = -(-queries // tile[0])
     if not causal or heads == 1 or tiles == 1 or tiles * heads > _MOST_PROGRAMS:
         return 1
     reach = np.arange(1, tiles + 1) * tile[0] + keys - queries
-    lengths = -(-np.clip(reach, 0, keys) // tile[1]) + _OVERHEAD
+    times = -(-np.clip(reach, 0, keys) // tile[1]) + _OVERHEAD
     program = np.arange(tiles * heads)
     turn, place = np.divmod(program, processors)
     processor = np.where(turn % 2 == 1, processors - 1 - place, place)
@@ -48,8 +48,8 @@ def side_by_side(
             break
         first, inside = np.divmod(program, band * tiles)
         width = np.minimum(heads - first * band, band)
-        length = lengths[tiles - 1 - inside // width]
-        longest = np.bincount(processor, length, processors).max()
+        each = times[tiles - 1 - inside // width]
+        longest = np.bincount(processor, each, processors).max()
         time = longest * (1 + band * head_bytes / _DOUBLING_BYTES)
         if time < least:
             best, least = band, time

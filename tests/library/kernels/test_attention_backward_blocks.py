@@ -138,7 +138,7 @@ def test_equal_inputs_give_equal_bits_whatever_the_order_of_heads(
     use(monkeypatch, 4)
     arrays = operands_of((1, 6, 3, 70, 70, 16), "f16", causal=True)
     first = operation.attention_backward(*arrays, causal=True)
-    monkeypatch.setattr(operation, "side_by_side", lambda _sizes, **_options: 2)
+    monkeypatch.setattr(operation, "band_of", lambda _lengths, **_options: 2)
     forget_plans()
     second = operation.attention_backward(*arrays, causal=True)
     for x, y in zip(first, second, strict=True):

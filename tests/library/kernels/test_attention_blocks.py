@@ -19,7 +19,7 @@ from tilewright.runtime import jit
 from tilewright.tensor import attention_launches
 from tilewright.tensor.attention import attention
 from tilewright.tensor.configurations import DotConfiguration
-from tilewright.tensor.head_order import side_by_side
+from tilewright.tensor.head_order import band_of
 from tilewright.tensor.launches import forget_plans
 from tilewright_compiler.driver import compile_kernel
 from tilewright_release.signatures import read_signature_file
@@ -193,8 +193,8 @@ def longest(tiles: int, heads: int, band: int, *, processors: int) -> float:
 
 @pytest.mark.parametrize(("tiles", "heads"), [(32, 64), (8, 30), (5, 7), (64, 16)])
 def test_the_order_of_heads_keeps_processors_equally_busy(tiles: int, heads: int) -> None:
-    band = side_by_side(
-        (tiles * 128, tiles * 128, 64),
+    band = band_of(
+        (tiles * 128, tiles * 128),
         heads=heads,
         head_bytes=1,
         tile=(128, 128),
@@ -208,10 +208,10 @@ def test_the_order_of_heads_keeps_processors_equally_busy(tiles: int, heads: int
 
 def test_rows_that_see_alike_go_head_by_head() -> None:
     sizes = {"heads": 64, "head_bytes": 1 << 20, "tile": (128, 128), "processors": 132}
-    assert side_by_side((4096, 4096, 64), **sizes, causal=False) == 1  # type: ignore[arg-type]
+    assert band_of((4096, 4096), **sizes, causal=False) == 1  # type: ignore[arg-type]
     # What L2 cannot hold is worth some waiting.
     wide = sizes | {"head_bytes": 1 << 28}
-    assert side_by_side((4096, 4096, 64), **wide, causal=True) == 1  # type: ignore[arg-type]
+    assert band_of((4096, 4096), **wide, causal=True) == 1  # type: ignore[arg-type]
 
 
 def test_both_texts_of_what_is_declared() -> None:
