@@ -27,7 +27,8 @@ from tilewright.tensor.strides import Shape, Strides
 
 Array = np.ndarray[Any, np.dtype[Any]] | DeviceArray
 
-GRID_HEIGHT = 65535  # the highest grid that CUDA allows along axes 1 and 2
+GRID_WIDTH = 2**31 - 1  # the widest grid that CUDA allows along axis 0
+GRID_HEIGHT = 65535  # the highest one along axes 1 and 2
 
 
 def as_array(value: object, *, name: str) -> Array:

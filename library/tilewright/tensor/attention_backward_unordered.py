@@ -21,6 +21,7 @@ from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import Array, new_array
 from tilewright.tensor.attention_launches import head_tile_options
+from tilewright.tensor.attention_rows import row_options
 from tilewright.tensor.attention_window import Window
 from tilewright.tensor.configurations import (
     DotConfiguration,
@@ -30,7 +31,7 @@ from tilewright.tensor.configurations import (
 from tilewright.tensor.geometry import Geometry
 from tilewright.tensor.head_arrays import head_count
 from tilewright.tensor.head_order import band_of
-from tilewright.tensor.launches import PlannedLaunch, Pointer
+from tilewright.tensor.launches import PlannedLaunch, Pointer, check_programs
 from tilewright.tensor.products import copies_blocks, processors
 from tilewright.tensor.strides import Strides
 
@@ -108,6 +109,7 @@ def key_block_launches(
         kernel: Kernel, operands: tuple[int | Pointer, ...], numbers: tuple[int, ...],
         programs: int, options: dict[str, int], flags: tuple[int, ...] = (),
     ) -> PlannedLaunch:  # fmt: skip
+        check_programs(kernel, programs)
         pointers = tuple(
             Pointer(operand, 0, (), ()) if isinstance(operand, int) else operand
             for operand in operands
@@ -123,7 +125,7 @@ def key_block_launches(
         (_Y, _DY, _LSE, _OF_ROWS, statistics),
         (sizes.queries, sizes.dim, sizes.heads, sizes.batches, sizes.padded),
         sizes.padded // rows.block_m * sizes.heads * sizes.batches,
-        {"BLOCK_M": rows.block_m, "BLOCK_D": rows.block_n, "num_warps": rows.num_warps},
+        row_options(rows),
     )
     group = sizes.heads // sizes.shared_heads
     # Seen from the keys, what the last query sees is what the first key is seen by.

@@ -30,12 +30,10 @@ from tilewright.tensor.head_arrays import (
     walk_of,
 )
 from tilewright.tensor.head_order import band_of
-from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
+from tilewright.tensor.launches import PlannedLaunch, Pointer, check_programs, planned
 from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import copies_blocks, precision_of, processors
 from tilewright.tensor.strides import Shape, Strides
-
-MOST_PROGRAMS = 2**31 - 1
 
 _Q, _K, _V, _BIAS, _MASK, _OUT, _LSE, _Q_STARTS, _K_STARTS = range(9)
 
@@ -182,13 +180,11 @@ def featured_launch(
 
     Raises ArgumentError where sizes or strides need more than 31 bits, or programs do.
     """
-    if programs > MOST_PROGRAMS:
-        msg = f"attention needs {programs} programs; a grid has {MOST_PROGRAMS}"
-        raise ArgumentError(msg)
+    check_programs(kernel, programs)
     if not fits_fast(kernel, len(operands), integers):
         msg = (
-            "a mask, a cap, dropout and sequences in a row are for arrays whose sizes and strides "
-            f"have 31 bits, up to {INT31_MAX}; split the heads or the batch"
+            f"{kernel.name} takes sizes and strides of up to {INT31_MAX}, got {max(integers)}; "
+            "split the heads or the batch"
         )
         raise ArgumentError(msg)
     pointers = tuple(Pointer(operand, 0, (), ()) for operand in operands)

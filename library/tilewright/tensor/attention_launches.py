@@ -14,7 +14,7 @@ from tilewright.abi.signature import DIVISOR
 from tilewright.abi.tuned import Choice
 from tilewright.kernels.attention import attention, attention_blocks
 from tilewright.lazy_dataclass import dataclass
-from tilewright.tensor.arrays import fits_fast
+from tilewright.tensor.arrays import GRID_WIDTH, fits_fast
 from tilewright.tensor.attention_window import Window
 from tilewright.tensor.configurations import (
     DotConfiguration,
@@ -29,8 +29,6 @@ from tilewright.tensor.strides import Shape, Strides
 from tilewright.tensor.tuned import tuned_choice, why_no_binary
 
 FAMILY = "attention"
-
-_MOST_PROGRAMS = 2**31 - 1
 
 # The operands by number, as the kernels take them.
 Q, K, V, BIAS, OUT, LSE = range(6)
@@ -194,7 +192,7 @@ def _by_blocks(
     if not is_unit or not fits_fast(attention_blocks, len(taken) + 1, integers):
         return None
     programs = -(-queries // tiles.block_m) * problem.heads * batches
-    if programs > _MOST_PROGRAMS:
+    if programs > GRID_WIDTH:
         return None
     pointers = _pointers(problem, walks, piece)
     flags = (*problem.window.sides, int(problem.lse is not None))

@@ -11,11 +11,12 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from tilewright.abi.signature import DIVISOR
+from tilewright.errors import ArgumentError
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.launch import prepare
 from tilewright.runtime.memory import DeviceArray
-from tilewright.tensor.arrays import GRID_HEIGHT, Array
+from tilewright.tensor.arrays import GRID_HEIGHT, GRID_WIDTH, Array
 from tilewright.tensor.configurations import Configuration
 from tilewright.tensor.geometry import Arrays, Geometry
 from tilewright.tensor.strides import IndexSpace, Shape, Strides, collapsed
@@ -170,6 +171,13 @@ class PlannedLaunch:
 
     def _run_inside(self, arrays: Arrays, scalars: tuple[Any, ...]) -> None:
         self.start([pointer.into(arrays) for pointer in self.pointers], scalars)
+
+
+def check_programs(kernel: Kernel, programs: int) -> None:
+    """Raise ArgumentError for a batch that takes more programs than a grid is wide."""
+    if programs > GRID_WIDTH:
+        msg = f"{kernel.name} needs {programs} programs, a grid has {GRID_WIDTH}; split the batch"
+        raise ArgumentError(msg)
 
 
 def is_aligned(walked: Sequence[Geometry], piece: Piece) -> bool:

@@ -11,10 +11,10 @@ from tilewright.abi.target import ComputeCapability
 from tilewright.errors import ArgumentError
 from tilewright.kernels.matmul import GROUP_M
 from tilewright.runtime.device import device as device_of
+from tilewright.tensor.arrays import GRID_WIDTH
 from tilewright.tensor.configurations import DotConfiguration
 
 _HOPPER = ComputeCapability(9, 0)
-_MAX_PROGRAMS = 2**31 - 1
 _GROUP_M = int(str(GROUP_M.value))
 
 
@@ -35,7 +35,7 @@ def count_tiles(rows: int, columns: int, configuration: DotConfiguration) -> int
     tiles_m = -(-rows // configuration.block_m)
     tiles_n = -(-columns // configuration.block_n)
     # The grouped order of programs counts a group of rows of tiles in 32 bits.
-    if max(tiles_m, _GROUP_M) * tiles_n > _MAX_PROGRAMS:
+    if max(tiles_m, _GROUP_M) * tiles_n > GRID_WIDTH:
         msg = f"{rows} x {columns} results are more tiles than a grid holds; compute them in parts"
         raise ArgumentError(msg)
     return tiles_m * tiles_n

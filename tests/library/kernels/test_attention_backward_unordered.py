@@ -13,9 +13,13 @@ import pytest
 
 from helpers.attention_gradients import exact_gradients, operands_of
 from helpers.block_runs import HOPPER, WAYS, block_run
+from tilewright.abi.dtypes import float16
+from tilewright.errors import ArgumentError
 from tilewright.kernels.attention_backward import query_gradients
 from tilewright.kernels.attention_backward_unordered import all_gradients
 from tilewright.runtime import jit
+from tilewright.runtime.geometry import Geometry, row_major
+from tilewright.runtime.launcher import CODES
 from tilewright.tensor import attention_backward as operation
 from tilewright.tensor import attention_backward_unordered as unordered
 from tilewright.tensor.configurations import ALL_GRADIENTS, DotConfiguration
@@ -155,6 +159,17 @@ def test_gpus_that_copy_no_blocks_keep_the_order(monkeypatch: pytest.MonkeyPatch
     operation.attention_backward(*arrays, deterministic=False)
     assert names == ["row_products", "key_gradients", "query_gradients"]
     forget_plans()
+
+
+def test_more_programs_than_a_grid_has_are_refused() -> None:
+    shape = (2**27, 16, 64, 32)
+    strides = row_major(shape)
+    heads = Geometry(shape, strides, CODES[float16], is_aligned=True, device=None)
+    launches = unordered.key_block_launches(
+        heads, heads, [strides[:3]] * 9, causal=False, adds=False
+    )
+    with pytest.raises(ArgumentError, match=r"row_statistics needs \d+ programs, a grid has"):
+        next(launches)
 
 
 def test_texts_of_what_is_declared() -> None:

@@ -10,9 +10,11 @@ import pytest
 from helpers.attention_features import attended, close, exact_of, gradients_of, operands
 from helpers.sides import DTYPES, SIDES, HostArray, random
 from tilewright.errors import ArgumentError, ArgumentValueError
+from tilewright.kernels.attention_features import featured_attention
 from tilewright.reference.attention_features import kept
 from tilewright.tensor.attention import attention
 from tilewright.tensor.attention_backward import attention_backward
+from tilewright.tensor.attention_features import featured_launch
 
 # (batch, heads, heads of k and v, queries, keys, dim)
 SHAPES = [(2, 4, 2, 70, 90, 32), (1, 2, 2, 90, 40, 64), (1, 1, 1, 1, 1, 1), (2, 2, 1, 33, 20, 24)]
@@ -317,6 +319,13 @@ def test_what_does_not_fit_is_refused(
         attention(x, x, x, **options)
     with pytest.raises(error, match=message):
         attention_backward(x, x, x, x, np.zeros((2, 5), np.float32), x, **options)
+
+
+def test_what_a_grid_or_31_bits_do_not_hold_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"needs 2147483648 programs, a grid has .*; split the"):
+        featured_launch(featured_attention, (), (), 2**31, {}, ())
+    with pytest.raises(ArgumentError, match=r"featured_attention takes .*, got 2147483649; split"):
+        featured_launch(featured_attention, tuple(range(9)), (5, 2**31 + 1), 1, {}, ())
 
 
 @pytest.mark.parametrize(
