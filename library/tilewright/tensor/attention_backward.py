@@ -13,7 +13,7 @@ from math import prod
 
 from tilewright.abi.dtypes import bfloat16, float16, float32
 from tilewright.errors import ArgumentError
-from tilewright.kernels.attention_backward import key_gradients, query_gradients, row_products
+from tilewright.kernels.attention_backward import key_gradients, query_gradients
 from tilewright.language.kernel import Kernel
 from tilewright.tensor.arrays import (
     Array,
@@ -33,7 +33,7 @@ from tilewright.tensor.attention_backward_unordered import (
     new_sums,
 )
 from tilewright.tensor.attention_features import lengths_of, scores_shape
-from tilewright.tensor.attention_features_backward import Operands, add_up
+from tilewright.tensor.attention_features_backward import Operands, write_gradients
 from tilewright.tensor.attention_launches import head_tile_options
 from tilewright.tensor.attention_options import (
     as_features,
@@ -42,12 +42,13 @@ from tilewright.tensor.attention_options import (
     check_not_over_sequences,
     check_over_scores,
 )
+from tilewright.tensor.attention_rows import row_products_launch
 from tilewright.tensor.attention_window import Window, as_window, check_lengths, window_of
 from tilewright.tensor.configurations import (
     KEY_GRADIENTS,
     KEY_GRADIENTS_FEATURED,
+    DotConfiguration,
     attention_backward_configurations,
-    row_products_configuration,
 )
 from tilewright.tensor.geometry import (
     Arrays,
@@ -65,11 +66,10 @@ from tilewright.tensor.head_arrays import (
     walk_of,
 )
 from tilewright.tensor.head_order import band_of
-from tilewright.tensor.launches import PlannedLaunch, Pointer, is_empty, planned
+from tilewright.tensor.launches import PlannedLaunch, Pointer, check_programs, is_empty, planned
 from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import copies_blocks, processors
 
-_MOST_PROGRAMS = 2**31 - 1
 # Wider heads have the form with features alone.
 _WIDEST, _MOST = KEY_GRADIENTS[-1].block_k, KEY_GRADIENTS_FEATURED[-1].block_k
 
@@ -114,55 +114,50 @@ def attention_backward(
     `dk` and `dv` take the results if given; rows of no sequence are left alone there, and 0 in new
     arrays. See `reference.attention.attention_backward`.
     """
-    names = ("q", "k", "v", "y", "dy", "lse")
-    given = [
-        as_array(array, name=name) for array, name in zip((q, k, v, y, dy, lse), names, strict=True)
-    ]
     sides, is_causal = as_window(window), as_flag(causal, name="causal")
     is_ordered = as_flag(deterministic, name="deterministic")
     factor = None if scale is None else as_number(scale, name="scale")
-    _check(*map(geometry_of, given))
+    given = _checked(q=q, k=k, v=v, y=y, dy=dy, lse=lse)
     query, key, value = given[:3]
     features = as_features(softcap, dropout, seed, offset)
     sequences = as_sequences(q_starts, k_starts, longest, query, key)
     added = None if bias is None else _checked_bias(bias, query, key)
     shown = as_mask(mask, scores_shape(query, key))
     check_not_over_sequences(sequences, added, shown)
-    if dbias is not None and added is None:
-        msg = "dbias is given without the bias whose gradient it takes"
-        raise ArgumentError(msg)
-    results = [
-        # Of rows of no sequence, which no kernel writes, the gradient is 0.
-        output(out, like.shape, like, name=name, zeroed=sequences is not None)
-        for out, like, name in ((dq, query, "dq"), (dk, key, "dk"), (dv, value, "dv"))
-    ]
-    of_bias = (
-        None if dbias is None or added is None else output(dbias, added.shape, added, name="dbias")
+    # Of rows of no sequence, which no kernel writes, the gradient is 0.
+    zeroed = sequences is not None
+    results = (
+        output(dq, query.shape, query, name="dq", zeroed=zeroed),
+        output(dk, key.shape, key, name="dk", zeroed=zeroed),
+        output(dv, value.shape, value, name="dv", zeroed=zeroed),
     )
+    of_bias = _bias_result(dbias, added)
     lengths = lengths_of(query, key, sequences)
     if is_empty(query.shape) or is_empty(key.shape) or not lengths.batches:
-        for result in (*results, *([] if of_bias is None else [of_bias])):
+        for result in results if of_bias is None else (*results, of_bias):
             copy_elements(new_array(result.shape, dtype_of(result), result, zeroed=True), result)
-        return results[0], results[1], results[2]
+        return results
     number = 1 / math.sqrt(query.shape[-1]) if factor is None else factor
     seen = window_of(sides, causal=is_causal, queries=lengths.queries, keys=lengths.keys)
     is_plain = features.is_plain and added is None and shown is None and sequences is None
-    if not is_plain or query.shape[-1] > _WIDEST:
-        add_up(
-            Operands(
-                query, key, value, given[_Y], given[_DY], given[_LSE], added, shown, sequences
-            ),
-            (results[0], results[1], results[2]),
-            of_bias,
-            window=seen, features=features, scale=number,
-        )  # fmt: skip
-        return results[0], results[1], results[2]
-    operands = [as_blocks(array) for array in given[:_LSE]]
-    sums = as_whole(given[_LSE])
-    targets = targets_of(results, (*operands, sums))
-    _launch([*operands, sums, *targets], number, seen, adds=not is_ordered)
-    hand_over(targets, results)
-    return results[0], results[1], results[2]
+    if is_plain and query.shape[-1] <= _WIDEST:
+        operands = [*map(as_blocks, given[:_LSE]), as_whole(given[_LSE])]
+        targets = targets_of(results, operands)
+        _launch([*operands, *targets], number, seen, adds=not is_ordered)
+        hand_over(targets, results)
+    else:
+        all_given = Operands(
+            query, key, value, given[_Y], given[_DY], given[_LSE], added, shown, sequences
+        )
+        write_gradients(all_given, results, of_bias, window=seen, features=features, scale=number)
+    return results
+
+
+def _checked(**arrays: object) -> list[Array]:
+    """Return the operands as arrays; raises ArgumentError where they do not fit each other."""
+    given = [as_array(array, name=name) for name, array in arrays.items()]
+    _check(*map(geometry_of, given))
+    return given
 
 
 def _checked_bias(bias: object, q: Array, k: Array) -> Array:
@@ -170,6 +165,16 @@ def _checked_bias(bias: object, q: Array, k: Array) -> Array:
     check_one_dtype({"q": geometry_of(q), "bias": geometry_of(array)})
     check_over_scores(array, scores_shape(q, k), name="bias")
     return array
+
+
+def _bias_result(dbias: object | None, bias: Array | None) -> Array | None:
+    """Return what takes the gradient of the bias; raises ArgumentError if there is none."""
+    if dbias is None:
+        return None
+    if bias is None:
+        msg = "dbias is given without the bias whose gradient it takes"
+        raise ArgumentError(msg)
+    return output(dbias, bias.shape, bias, name="dbias")
 
 
 @planned
@@ -218,78 +223,89 @@ def _launches(
     arrays: tuple[Geometry, ...], window: Window, *, adds: bool
 ) -> Iterator[PlannedLaunch]:
     q, k = arrays[_Q], arrays[_K]
-    queries, dim = q.shape[-2:]
-    keys = k.shape[-2]
-    batches = prod(q.shape[:-3])
-    heads, shared_heads = head_count(q), head_count(k)
-    group = heads // shared_heads
-
-    def planned_launch(
-        kernel: Kernel, operands: tuple[int, ...], sizes: tuple[int, ...], programs: int,
-        options: dict[str, int], flags: tuple[int, ...] = (),
-    ) -> PlannedLaunch:  # fmt: skip
-        if programs > _MOST_PROGRAMS:
-            msg = f"attention_backward needs {programs} programs; a grid has {_MOST_PROGRAMS}"
-            raise ArgumentError(msg)
-        pointers = tuple(Pointer(operand, 0, (), ()) for operand in operands)
-        walked = (operand for operand in operands if operand not in (_LSE, _DELTAS))
-        strides = (stride for operand in walked for stride in walk_of(arrays[operand]))
-        integers = (*sizes, *strides)
-        return PlannedLaunch(kernel, (programs, 1, 1), pointers, integers, options, flags=flags)
-
-    has_keys = goes_by_key_blocks(q.device, window)
-    if has_keys:
+    if goes_by_key_blocks(q.device, window):
         walks = [() if operand == _LSE else walk_of(array) for operand, array in enumerate(arrays)]
         causal = window.is_right_limited
         yield from key_block_launches(q, k, walks, causal=causal, adds=adds)
         if adds:
             return
     else:
-        rows = row_products_configuration(dim)
-        yield planned_launch(
-            row_products,
-            (_Y, _DY, _DELTAS),
-            (queries, dim, heads, batches),
-            -(-queries // rows.block_m) * heads * batches,
-            {"BLOCK_M": rows.block_m, "BLOCK_D": rows.block_n, "num_warps": rows.num_warps},
-        )
-    by_blocks = copies_blocks(q.device)
-    of_keys, of_queries = attention_backward_configurations(dim, by_blocks=by_blocks)
+        yield row_products_launch(arrays[_Y], arrays[_DY], operands=(_Y, _DY, _DELTAS))
+        yield _of_keys(arrays, window)
+    yield _of_queries(arrays, window)
 
-    def band(lengths: tuple[int, int], count: int, head_bytes: int, tile: tuple[int, int]) -> int:
-        """Return how many heads to compute side by side: programs are dealt out in turns."""
-        if not by_blocks:
-            return 1
-        return band_of(
-            lengths,
-            heads=count * batches,
-            head_bytes=head_bytes,
-            tile=tile,
+
+def _of_keys(arrays: tuple[Geometry, ...], window: Window) -> PlannedLaunch:
+    """Plan the gradients of K and V."""
+    q, k = arrays[_Q], arrays[_K]
+    queries, keys, dim, group, batches, shared_heads = sizes = _sizes_of(q, k)
+    by_blocks = copies_blocks(q.device)
+    tiles, _ = attention_backward_configurations(dim, by_blocks=by_blocks)
+    band = 1
+    if by_blocks:  # else programs are not dealt out in turns
+        # Seen from the keys, what the last query sees is what the first key is seen by.
+        band = band_of(
+            (keys, queries),
+            heads=shared_heads * batches,
+            head_bytes=group * queries * 2 * dim * q.dtype.size_bytes,
+            tile=(tiles.block_n, tiles.block_m),
             processors=processors(q.device),
             causal=window.sees_ever_more,
         )
+    programs = -(-keys // tiles.block_n) * shared_heads * batches
+    operands = (_Q, _K, _V, _DY, _DK, _DV, _LSE, _DELTAS)
+    return _planned(
+        key_gradients, operands,
+        arrays=arrays, sizes=(*sizes, band), programs=programs, tiles=tiles, window=window,
+    )  # fmt: skip
 
-    row_bytes = 2 * dim * q.dtype.size_bytes
-    sizes = (queries, keys, dim, group, batches, shared_heads)
-    if not has_keys:
-        # Seen from the keys, what the last query sees is what the first key is seen by.
-        tile = (of_keys.block_n, of_keys.block_m)
-        side = band((keys, queries), shared_heads, group * queries * row_bytes, tile)
-        yield planned_launch(
-            key_gradients,
-            (_Q, _K, _V, _DY, _DK, _DV, _LSE, _DELTAS),
-            (*sizes, side),
-            -(-keys // of_keys.block_n) * shared_heads * batches,
-            head_tile_options(of_keys),
-            window.sides,
+
+def _of_queries(arrays: tuple[Geometry, ...], window: Window) -> PlannedLaunch:
+    """Plan the gradient of Q."""
+    q, k = arrays[_Q], arrays[_K]
+    queries, keys, dim, group, batches, shared_heads = sizes = _sizes_of(q, k)
+    heads = group * shared_heads
+    by_blocks = copies_blocks(q.device)
+    _, tiles = attention_backward_configurations(dim, by_blocks=by_blocks)
+    band = 1
+    if by_blocks:
+        band = band_of(
+            (queries, keys),
+            heads=heads * batches,
+            head_bytes=keys * 2 * dim * q.dtype.size_bytes,
+            tile=(tiles.block_m, tiles.block_n),
+            processors=processors(q.device),
+            causal=window.sees_ever_more,
         )
-    tile = (of_queries.block_m, of_queries.block_n)
-    side = band((queries, keys), heads, keys * row_bytes, tile)
-    yield planned_launch(
-        query_gradients,
-        (_Q, _K, _V, _DY, _DQ, _LSE, _DELTAS),
-        (*sizes, side),
-        -(-queries // of_queries.block_m) * heads * batches,
-        head_tile_options(of_queries),
-        window.sides,
+    programs = -(-queries // tiles.block_m) * heads * batches
+    operands = (_Q, _K, _V, _DY, _DQ, _LSE, _DELTAS)
+    return _planned(
+        query_gradients, operands,
+        arrays=arrays, sizes=(*sizes, band), programs=programs, tiles=tiles, window=window,
+    )  # fmt: skip
+
+
+def _sizes_of(q: Geometry, k: Geometry) -> tuple[int, int, int, int, int, int]:
+    """Return the sizes that both kernels begin with."""
+    (queries, dim), keys, shared_heads = q.shape[-2:], k.shape[-2], head_count(k)
+    return queries, keys, dim, head_count(q) // shared_heads, prod(q.shape[:-3]), shared_heads
+
+
+def _planned(
+    kernel: Kernel,
+    operands: tuple[int, ...],
+    *,
+    arrays: tuple[Geometry, ...],
+    sizes: tuple[int, ...],
+    programs: int,
+    tiles: DotConfiguration,
+    window: Window,
+) -> PlannedLaunch:
+    check_programs(kernel, programs)
+    pointers = tuple(Pointer(operand, 0, (), ()) for operand in operands)
+    walked = (operand for operand in operands if operand not in (_LSE, _DELTAS))
+    strides = (stride for operand in walked for stride in walk_of(arrays[operand]))
+    options = head_tile_options(tiles)
+    return PlannedLaunch(
+        kernel, (programs, 1, 1), pointers, (*sizes, *strides), options, flags=window.sides
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.abi.dtypes import float32, int1, int32
-from tilewright.kernels.attention_backward import row_products
 from tilewright.kernels.attention_features_backward import (
     bias_gradients,
     featured_key_gradients,
@@ -29,12 +28,10 @@ from tilewright.tensor.attention_features import (
 )
 from tilewright.tensor.attention_launches import head_tile_options
 from tilewright.tensor.attention_options import NOTHING, Features, Sequences, over_scores
+from tilewright.tensor.attention_rows import row_products_launch
 from tilewright.tensor.attention_window import Window
 from tilewright.tensor.axes import apart, viewed
-from tilewright.tensor.configurations import (
-    featured_gradients_configurations,
-    row_products_configuration,
-)
+from tilewright.tensor.configurations import featured_gradients_configurations
 from tilewright.tensor.geometry import Arrays, Geometry, geometry_of
 from tilewright.tensor.head_arrays import (
     as_blocks,
@@ -45,7 +42,7 @@ from tilewright.tensor.head_arrays import (
     targets_of,
     walk_of,
 )
-from tilewright.tensor.launches import PlannedLaunch, Pointer, planned
+from tilewright.tensor.launches import PlannedLaunch, planned
 from tilewright.tensor.movement import copy_elements
 from tilewright.tensor.products import copies_blocks
 from tilewright.tensor.strides import Shape, Strides
@@ -53,6 +50,8 @@ from tilewright.tensor.strides import Shape, Strides
 # The operands by number.
 _Q, _K, _V, _Y, _DY, _BIAS, _MASK, _LSE, _DELTAS, _DQ, _DK, _DV, _DBIAS = range(13)
 _Q_STARTS, _K_STARTS = 13, 14
+
+_Axes = tuple[bool, bool, bool, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +71,22 @@ class Operands:
 
 @dataclass(frozen=True, slots=True)
 class _Over:
-    """How a bias, its gradient and a mask lie over the scores; None is absent."""
+    """How a bias, its gradient and a mask lie over the scores; None is absent.
+
+    `lacks` says of which axes the bias has one element for all: of batch, heads, queries and keys.
+    Along them its gradient is summed up.
+    """
 
     bias: Strides | None
     mask: Strides | None
     dbias: Strides | None
-    own: tuple[bool, bool, bool, bool]
+    lacks: _Axes
 
     def walks(self) -> tuple[int, ...]:
         return (*(self.bias or NOTHING), *(self.mask or NOTHING))
 
 
-def add_up(
+def write_gradients(
     given: Operands,
     results: tuple[Array, Array, Array],
     dbias: Array | None,
@@ -103,25 +106,20 @@ def add_up(
         mask, mask_walk = over_scores(given.mask, scores)
     read = [q, k, v, y, dy, bias, mask, sums]
     targets = targets_of(results, read, keeps=given.sequences is not None)
-    own_shape, own_axes = _own_axes(given.bias, scores)
-    of_bias = None
+    of_bias, dbias_walk, lacks = None, None, (False,) * 4
     if dbias is not None:
-        is_fit = prod(own_shape) == prod(dbias.shape) and is_whole(dbias)
-        of_bias = apart(dbias, *read) if is_fit else new_array(own_shape, dtype_of(q), q)
+        dbias_shape, lacks = _axes_of(dbias.shape, scores)
+        dbias_walk = _dbias_walk(dbias_shape, lacks)
+        is_fit = prod(dbias_shape) == prod(dbias.shape) and is_whole(dbias)
+        of_bias = apart(dbias, *read) if is_fit else new_array(dbias_shape, dtype_of(q), q)
     starts = [stand_in(q, int32)] * 2
     if given.sequences is not None:
         starts = [given.sequences.q_starts, given.sequences.k_starts]
     deltas = new_array(sums.shape, float32, sums)
     arrays: Arrays = [*read, deltas, *targets, q if of_bias is None else of_bias, *starts]
-    over = _Over(
-        bias_walk,
-        mask_walk,
-        None if of_bias is None else _own_walk(own_shape, own_axes),
-        own_axes,
-    )
     launches = _plan(
         tuple(map(geometry_of, (q, k, v, y, dy, *targets))),
-        over,
+        _Over(bias_walk, mask_walk, dbias_walk, lacks),
         lengths_of(given.q, given.k, given.sequences),
         window,
         has_dropout=bool(features.dropout),
@@ -130,31 +128,29 @@ def add_up(
         launch.run(arrays, features.scalars(scale))
     hand_over(targets, results)
     if dbias is not None and of_bias is not None and of_bias is not dbias:
-        _hand_over(of_bias, dbias, scores)
+        _sum_over_batches(of_bias, dbias, scores)
 
 
-def _own_axes(bias: Array | None, scores: Shape) -> tuple[Shape, tuple[bool, bool, bool, bool]]:
-    """Return `[batches, H, Q, K]` of a bias's gradient, and which of these axes it lacks.
+def _axes_of(bias: Shape, scores: Shape) -> tuple[Shape, _Axes]:
+    """Return `[batches, H, Q, K]` of a bias's gradient, and which of these axes the bias lacks.
 
     Batches are all or one: the kernel knows one stride of them. Of a bias that has some of the
-    batch axes the gradient is that of all batches, which `_hand_over` adds up.
+    batch axes the gradient is that of all batches, which `_sum_over_batches` adds up.
     """
-    if bias is None:
-        return (1, 1, 1, 1), (True,) * 4
-    shape = _of_all_axes(bias.shape, scores)
+    shape = _of_all_axes(bias, scores)
     is_one = prod(shape[:-3]) == 1
     lacks = (is_one, *(extent == 1 for extent in shape[-3:]))
     batches = 1 if is_one else prod(scores[:-3])
     return (batches, *shape[-3:]), (lacks[0], lacks[1], lacks[2], lacks[3])
 
 
-def _hand_over(of_bias: Array, dbias: Array, scores: Shape) -> None:
+def _sum_over_batches(of_bias: Array, dbias: Array, scores: Shape) -> None:
     """Copy the gradient of a bias, added up along the batch axes that the bias lacks."""
     shape = _of_all_axes(dbias.shape, scores)
-    axes = tuple(axis for axis, extent in enumerate(scores[:-3]) if shape[axis] != extent)
     if prod(of_bias.shape) == prod(shape):
         copy_elements(viewed(of_bias, dbias.shape, row_major(dbias.shape)), dbias)
         return
+    axes = tuple(axis for axis, extent in enumerate(scores[:-3]) if shape[axis] != extent)
     every = (*scores[:-3], *shape[-3:])
     strides = (0,) * (len(shape) - len(dbias.shape)) + strides_of(dbias)
     target = viewed(dbias, shape, strides)
@@ -165,7 +161,7 @@ def _of_all_axes(shape: Shape, scores: Shape) -> Shape:
     return (1,) * (len(scores) - len(shape)) + shape
 
 
-def _own_walk(shape: Shape, lacks: tuple[bool, bool, bool, bool]) -> Strides:
+def _dbias_walk(shape: Shape, lacks: _Axes) -> Strides:
     _, heads, rows, columns = shape
     walk = (heads * rows * columns, rows * columns, columns)
     return tuple(0 if lack else stride for stride, lack in zip(walk, lacks, strict=False))
@@ -182,33 +178,20 @@ def _plan(
 ) -> tuple[PlannedLaunch, ...]:
     """Plan the launches: products of rows, gradients of keys, of queries, and of the bias."""
     q, k, v, y, dy, dq, dk, dv = arrays
-    *_, rows, dim = q.shape
-    heads = head_count(q)
-    stored = 1 if lengths.is_packed else lengths.batches
+    dim, heads, shared = q.shape[-1], head_count(q), head_count(k)
     by_blocks = copies_blocks(q.device)
     of_keys, of_queries, of_bias = featured_gradients_configurations(dim, by_blocks=by_blocks)
     sizes = sizes_of(q, k, lengths)
     read = tuple(stride for array in (q, k, v, dy) for stride in walk_of(array))
     has = (over.bias is not None, over.mask is not None, has_dropout)
     flags = (*window.sides, *map(int, (lengths.is_packed, *has)))
-    products = row_products_configuration(dim)
     result = [
-        PlannedLaunch(
-            row_products,
-            (-(-rows // products.block_m) * heads * stored, 1, 1),
-            tuple(Pointer(operand, 0, (), ()) for operand in (_Y, _DY, _DELTAS)),
-            (rows, dim, heads, stored, *walk_of(y), *walk_of(dy)),
-            {
-                "BLOCK_M": products.block_m,
-                "BLOCK_D": products.block_n,
-                "num_warps": products.num_warps,
-            },
-        ),
+        row_products_launch(y, dy, operands=(_Y, _DY, _DELTAS)),
         featured_launch(
             featured_key_gradients,
             (_Q, _K, _V, _DY, _BIAS, _MASK, _DK, _DV, _LSE, _DELTAS, _Q_STARTS, _K_STARTS),
             (*sizes, 1, *read, *walk_of(dk), *walk_of(dv), *over.walks()),
-            -(-lengths.keys // of_keys.block_n) * sizes[-1] * lengths.batches,
+            -(-lengths.keys // of_keys.block_n) * shared * lengths.batches,
             head_tile_options(of_keys),
             flags,
         ),
@@ -228,7 +211,7 @@ def _plan(
         ),
     ]
     if over.dbias is not None:
-        lacks = over.own
+        lacks = over.lacks
         blocks = (
             1 if lacks[0] else lengths.batches,
             1 if lacks[1] else heads,
@@ -239,7 +222,13 @@ def _plan(
             bias_gradients,
             (_Q, _K, _V, _DY, _BIAS, _MASK, _DBIAS, _LSE, _DELTAS),
             (
-                *(lengths.queries, lengths.keys, dim, sizes[5], lengths.batches, heads, sizes[-1]),
+                lengths.queries,
+                lengths.keys,
+                dim,
+                heads // shared,
+                lengths.batches,
+                heads,
+                shared,
                 *read,
                 *over.dbias,
                 *over.walks(),
