@@ -32,7 +32,7 @@ def cross_entropy(
     options = LossOptions.of(ignore_index, label_smoothing, z_loss, reduction, check=check)
     arrays, _ = operands(x=x, target=target, weight=weight)
     logits, targets, weights = arrays
-    rows = Rows.of(logits, targets, weights, options)
+    rows = Rows.placed(logits, targets, weights, options)
     losses = rows.new_losses()
     rows.run(rows.x if is_direct(rows.x) else copy(rows.x), losses, None, None)
     return rows.reduced(losses)
@@ -62,7 +62,7 @@ def cross_entropy_backward(
     options = LossOptions.of(ignore_index, label_smoothing, z_loss, reduction, check=check)
     arrays, _ = operands(x=x, target=target, dloss=dloss, weight=weight, out=out)
     logits, targets, given, weights, result = arrays
-    rows = Rows.of(logits, targets, weights, options)
+    rows = Rows.placed(logits, targets, weights, options)
     rows.check_dloss(given)
     dx = result_of(arrays, 4, result_geometry(
         None if result is None else geometry_of(result), rows.x.shape, dtype_of(rows.x),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from tilewright.abi.signature import INT31_MAX
 from tilewright.errors import ArgumentError, ArgumentValueError, IndexRangeError
 from tilewright.kernels import cross_entropy as kernels
 from tilewright.kernels.cross_entropy_parts import MOST_PARTS
+from tilewright.language.kernel import Kernel
+from tilewright.runtime.geometry import row_major
 from tilewright.tensor.arrays import (
     GRID_HEIGHT,
     Array,
@@ -39,6 +42,7 @@ from tilewright.tensor.configurations import (
     CROSS_ENTROPY_WALKED_16,
     LOSSES,
     TARGETS,
+    Configuration,
     rows_configuration,
 )
 from tilewright.tensor.geometry import (
@@ -101,7 +105,7 @@ class LossOptions:
         check_choice("reduction", reduction, REDUCTIONS)
         ignored = as_integer(ignore_index, name="ignore_index")
         if not _LEAST_INT64 <= ignored < -_LEAST_INT64:
-            msg = f"ignore_index is {ignored}, which no i64 is"
+            msg = f"ignore_index is {ignored}, which no i64 is; it lies in [-2**63, 2**63)"
             raise ArgumentValueError(msg)
         smoothing = as_number(label_smoothing, name="label_smoothing")
         if not 0 <= smoothing <= 1:
@@ -129,19 +133,23 @@ class Rows:
     counts: Array
 
     @staticmethod
-    def of(
+    def placed(
         x: Array | None, target: Array | None, weight: Array | None, options: LossOptions
     ) -> Rows:
-        """Check the operands of a loss over logits and place its targets; raises as that does."""
+        """Return the rows of logits, with their targets placed and counted by a launch.
+
+        With `options.check` this waits for it, and raises IndexRangeError for a target that names
+        no class; raises ArgumentError for operands that do not fit.
+        """
         logits = as_array(x, name="x")
         check_rows(geometry_of(logits))
-        return Rows.of_classes(logits, logits.shape[-1], target, weight, options)
+        return Rows.placed_for(logits, logits.shape[-1], target, weight, options)
 
     @staticmethod
-    def of_classes(
+    def placed_for(
         x: Array, classes: int, target: Array | None, weight: Array | None, options: LossOptions
     ) -> Rows:
-        """Do so for rows `x` of which something else makes logits of so many classes."""
+        """Do as `placed` for rows of which something else makes logits of so many classes."""
         targets = as_array(target, name="target")
         _check_targets(x, classes, targets, weight)
         targets = contiguous(targets)
@@ -190,11 +198,11 @@ class Rows:
             geometry_of(x),
             None if dx is None else geometry_of(dx),
             None if self.weight is None else geometry_of(self.weight),
-            dloss is not None,
-            is_each,
-            self.options.reduction == "mean",
-            self.options.label_smoothing != 0,
-            self.counts.shape[0],
+            has_dloss=dloss is not None,
+            is_each=is_each,
+            is_mean=self.options.reduction == "mean",
+            is_smoothed=self.options.label_smoothing != 0,
+            parts=self.counts.shape[0],
         )
         count = prod(x.shape[:-1])
         if is_each and dloss is not None:
@@ -221,14 +229,16 @@ class Rows:
         if self.options.reduction == "none":
             return viewed(losses, self.target.shape, geometry_of(self.target).strides)
         result = new_array((), dtype_of(losses), losses)
-        count, is_mean = losses.shape[0], int(self.options.reduction == "mean")
+        count, parts = losses.shape[0], self.counts.shape[0]
         if count > _STEPS * LOSSES.block_n:
             programs = min(-(-count // LOSSES.block_n), _MOST_PARTS)
             partial = new_array((programs,), dtype_of(losses), losses)
-            first = _sum_losses(count, self.counts.shape[0], 0, programs)
+            first = _sum_losses(count, parts=parts, programs=programs, is_mean=False)
             first.run([losses, self.counts, partial], ())
             losses, count = partial, programs
-        _sum_losses(count, self.counts.shape[0], is_mean, 1).run([losses, self.counts, result], ())
+        is_mean = self.options.reduction == "mean"
+        last = _sum_losses(count, parts=parts, programs=1, is_mean=is_mean)
+        last.run([losses, self.counts, result], ())
         return result
 
 
@@ -317,13 +327,13 @@ def _plan_places(
 
 
 @planned
-def _sum_losses(count: int, parts: int, is_mean: int, programs: int) -> PlannedLaunch:
+def _sum_losses(count: int, *, parts: int, programs: int, is_mean: bool) -> PlannedLaunch:
     """Plan over losses, counts and the result."""
     return PlannedLaunch(
         kernels.sum_losses,
         (programs, 1, 1),
         tuple(Pointer(operand, 0, (), ()) for operand in range(3)),
-        (count, parts, is_mean),
+        (count, parts, int(is_mean)),
         {"BLOCK": LOSSES.block_n, "num_warps": LOSSES.num_warps},
     )
 
@@ -333,6 +343,7 @@ def _plan_rows(
     x: Geometry,
     dx: Geometry | None,
     weight: Geometry | None,
+    *,
     has_dloss: bool,
     is_each: bool,
     is_mean: bool,
@@ -341,9 +352,11 @@ def _plan_rows(
 ) -> tuple[PlannedLaunch, ...]:
     """Plan over the operands of rows; a launch takes the numbers `label_smoothing`, `z_loss`."""
     # Seen from the logits, what is one for each row is repeated along the last axis.
-    each = (*_row_strides(x.shape[:-1]), 0)
+    each = (*row_major(x.shape[:-1]), 0)
     strides = (x.strides, each, each, x.strides if dx is None else dx.strides)
     flags = (int(weight is not None), int(has_dloss), int(is_mean), int(dx is not None))
+    # A smoothed loss takes the weights of all classes, for which a held row leaves no registers.
+    is_held = x.dtype != float64 and not (is_smoothed and weight is not None)
     launches = []
     for piece in _low_pieces(x.shape, strides):
         at_x, at_places, at_losses, at_dx = piece.pointers(_X, _PLACES, _LOSSES, _DX)
@@ -358,14 +371,17 @@ def _plan_rows(
             absent if weight is None else Pointer(_WEIGHT, 0, weight.shape, (1,)),
             absent, given, at_losses, at_dx,
         )  # fmt: skip
+        form = _form(x, piece, is_held=is_held)
+        outer, rows, columns = piece.space.sizes
+        x_walk, _, _, dx_walk = (walk[:2] for walk in piece.space.strides)
         launches.append(
-            _launch(
-                x,
-                piece,
+            PlannedLaunch(
+                form.kernel,
+                (-(-rows // form.rows), outer, 1),
                 pointers,
-                (int(is_each), parts),
-                flags,
-                is_spread=is_smoothed and weight is not None,
+                (rows, columns, *x_walk, *dx_walk, int(is_each), parts),
+                tile_options(form.tiles, has_rows=form.kernel is kernels.entropy),
+                flags=flags,
             )
         )
     return tuple(launches)
@@ -384,44 +400,32 @@ def _low_pieces(shape: Shape, strides: tuple[Strides, ...]) -> Iterator[Piece]:
             yield Piece(offsets, IndexSpace(sizes, space.strides))
 
 
-def _row_strides(shape: Shape) -> tuple[int, ...]:
-    strides = [1]
-    for extent in reversed(shape[1:]):
-        strides.append(strides[-1] * extent)
-    return tuple(reversed(strides[: len(shape)]))
+class _Form(NamedTuple):
+    """The kernel that serves rows, and its tiles; a program takes so many rows."""
+
+    kernel: Kernel
+    tiles: Configuration
+    rows: int
 
 
-def _launch(
-    x: Geometry,
-    piece: Piece,
-    pointers: tuple[Pointer, ...],
-    tail: tuple[int, ...],
-    flags: tuple[int, ...],
-    *,
-    is_spread: bool,
-) -> PlannedLaunch:
-    """Plan a piece: rows that one program holds, else walked."""
-    space = piece.space
-    outer, rows, columns = space.sizes
-    x_walk, dx_walk = space.strides[0][:2], space.strides[3][:2]
-    integers = (rows, columns, *x_walk, *dx_walk, *tail)
+def _form(x: Geometry, piece: Piece, *, is_held: bool) -> _Form:
+    """Choose for a piece: short rows together, long ones held, the longest walked.
+
+    Without `is_held` all are walked.
+    """
+    columns = piece.space.sizes[2]
+    x_walk, _, _, dx_walk = (walk[:2] for walk in piece.space.strides)
     is_narrow = x.dtype.bits == 16
-    kernel, programs = kernels.entropy_walked, rows
+    if is_held and columns <= CROSS_ENTROPY.block_n:
+        return _Form(kernels.entropy, CROSS_ENTROPY, CROSS_ENTROPY.block_m)
+    if is_held and _are_alike(x, x_walk, dx_walk):
+        tiles = rows_configuration(columns, CROSS_ENTROPY_LONG)
+        if tiles is None and is_narrow:
+            tiles = CROSS_ENTROPY_HELD
+        if tiles is not None:
+            return _Form(kernels.entropy_row, tiles, 1)
     tiles = CROSS_ENTROPY_WALKED_16 if is_narrow else CROSS_ENTROPY_WALKED
-    # A smoothed loss takes the weights of all classes, for which a held row leaves no registers.
-    if is_spread or x.dtype == float64:
-        pass
-    elif columns <= CROSS_ENTROPY.block_n:
-        kernel, tiles = kernels.entropy, CROSS_ENTROPY
-        programs = -(-rows // tiles.block_m)
-    elif _are_alike(x, x_walk, dx_walk):
-        long = rows_configuration(columns, CROSS_ENTROPY_LONG)
-        if long is None and is_narrow:
-            long = CROSS_ENTROPY_HELD
-        if long is not None:
-            kernel, tiles = kernels.entropy_row, long
-    options = tile_options(tiles, has_rows=kernel is kernels.entropy)
-    return PlannedLaunch(kernel, (programs, outer, 1), pointers, integers, options, flags=flags)
+    return _Form(kernels.entropy_walked, tiles, 1)
 
 
 def _are_alike(x: Geometry, x_walk: tuple[int, ...], dx_walk: tuple[int, ...]) -> bool:

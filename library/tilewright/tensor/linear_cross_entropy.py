@@ -16,11 +16,11 @@ from tilewright.abi.dtypes import DType, float32, float64
 from tilewright.errors import ArgumentError
 from tilewright.runtime.geometry import row_major
 from tilewright.tensor.addition import convert
-from tilewright.tensor.arrays import Array, check_is_float, dtype_of, new_array
+from tilewright.tensor.arrays import Array, as_array, check_is_float, dtype_of, new_array
 from tilewright.tensor.axes import transposed, viewed
 from tilewright.tensor.cross_entropy_launches import LossOptions, Rows, part_of
 from tilewright.tensor.elementwise import add
-from tilewright.tensor.geometry import check_given, check_one_dtype, geometry_of, operands
+from tilewright.tensor.geometry import check_one_dtype, geometry_of, operands
 from tilewright.tensor.matmul import matmul
 from tilewright.tensor.movement import contiguous
 
@@ -50,8 +50,9 @@ def linear_cross_entropy(
     """
     options = LossOptions.of(ignore_index, label_smoothing, z_loss, reduction, check=check)
     arrays, _ = operands(x=x, linear_weight=linear_weight, target=target, weight=weight)
-    layer = Layer.of(arrays[0], arrays[1])
-    rows = Rows.of_classes(layer.x, layer.classes, arrays[2], arrays[3], options)
+    inputs, matrix, targets, weights = arrays
+    layer = Layer.of(inputs, matrix)
+    rows = Rows.placed_for(layer.x, layer.classes, targets, weights, options)
     losses = rows.new_losses()
     room = layer.room()
     for first, part in layer.parts():
@@ -81,10 +82,10 @@ def linear_cross_entropy_backward(
     arrays, _ = operands(
         x=x, linear_weight=linear_weight, target=target, dloss=dloss, weight=weight
     )
-    layer = Layer.of(arrays[0], arrays[1])
-    rows = Rows.of_classes(layer.x, layer.classes, arrays[2], arrays[4], options)
-    dloss_given = arrays[3]
-    rows.check_dloss(dloss_given)
+    inputs, matrix, targets, upstream, weights = arrays
+    layer = Layer.of(inputs, matrix)
+    rows = Rows.placed_for(layer.x, layer.classes, targets, weights, options)
+    rows.check_dloss(upstream)
     losses = rows.new_losses()
     dx = new_array(layer.rows.shape, dtype_of(layer.x), layer.x)
     dtype = dtype_of(layer.x)
@@ -95,7 +96,7 @@ def linear_cross_entropy_backward(
     room = layer.room()
     for first, part in layer.parts():
         logits = layer.multiplied(part, room)
-        rows.run(logits, losses, logits, dloss_given, first=first)
+        rows.run(logits, losses, logits, upstream, first=first)
         matmul(logits, layer.weight, out=part_of(dx, first, part.shape[0]))
         _add_product(total, transposed(logits, (1, 0)), part, is_first=not first)
     shape = layer.x.shape
@@ -112,14 +113,9 @@ class Layer:
     rows_at_once: int
 
     @staticmethod
-    def of(x: Array | None, weight: Array | None) -> Layer:
+    def of(x: object, weight: object) -> Layer:
         """Check the factors of a call; raises ArgumentError where they do not fit."""
-        check_given(
-            x=None if x is None else geometry_of(x),
-            linear_weight=None if weight is None else geometry_of(weight),
-        )
-        assert x is not None, "else the check had raised"
-        assert weight is not None, "as of x"
+        x, weight = as_array(x, name="x"), as_array(weight, name="linear_weight")
         check_is_float(x)
         check_one_dtype({"x": geometry_of(x), "linear_weight": geometry_of(weight)})
         if not x.shape or len(weight.shape) != 2 or weight.shape[1] != x.shape[-1]:
