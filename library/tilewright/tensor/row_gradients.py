@@ -1,7 +1,8 @@
 """Gradients of the operations along the last axis: softmax and norms; any width and strides.
 
 Each takes what its operation was given, or gave, with the gradient `dy` of its result, and returns
-new arrays. What normalises a row is computed again, so that nothing is kept from the way forward.
+new arrays, or `dx` in `out`. What normalises a row is computed again, so that nothing is kept from
+the way forward.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tilewright.tensor.configurations import (
     SOFTMAX_BACKWARD,
     SOFTMAX_BACKWARD_WALKED,
     SOFTMAX_BACKWARD_WALKED_64,
+    ResidentConfiguration,
     rows_configuration,
 )
 from tilewright.tensor.geometry import (
@@ -177,10 +179,13 @@ class _Norm:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of the rows of x, dy and dx, that leaves `programs` rows of partial sums."""
+    """A piece of the rows of x, dy and dx, that leaves `programs` rows of partial sums.
+
+    `held` are the tiles of programs that hold whole rows; None is for rows that are walked.
+    """
 
     piece: Piece
-    is_held: bool
+    held: ResidentConfiguration | None
     programs: int
 
 
@@ -227,8 +232,8 @@ def _plan_norm(
     for part in parts:
         skipped = first * columns if has_sums else 0
         partials = Pointer(_SUMS, skipped, (count - skipped,), (1,))
-        if part.is_held:
-            launches.append(_launch_held(part, norm, partials, programs * columns))
+        if part.held is not None:
+            launches.append(_launch_held(part, part.held, norm, partials, programs * columns))
         else:
             rows = part.piece.space.sizes[0] * part.piece.space.sizes[1]
             number = _STATISTICS + len(statistics)
@@ -242,7 +247,7 @@ def _plan_norm(
         launches.append(_sum_partials(norm, programs, columns))
     sums = result_geometry(None, (count,), wide, x)
     # Sums down the columns read x and dy again, when all of dx is written.
-    reads_again = has_sums and not all(part.is_held for part in parts)
+    reads_again = has_sums and any(part.held is None for part in parts)
     in_place = 0 if reads_again else 1 << _X | 1 << _DY
     return _NormPlan(tuple(launches), dx, (sums, dweight, dbias, *statistics), in_place)
 
@@ -260,23 +265,21 @@ def _part(walked: tuple[Geometry, ...], piece: Piece, norm: _Norm) -> _Part:
     x, space = walked[0], piece.space
     rows, columns = space.sizes[0] * space.sizes[1], space.sizes[2]
     multiprocessors = _HOST_MULTIPROCESSORS if x.device is None else processors(x.device)
-    tiles = rows_configuration(columns, NORM_BACKWARD)
-    is_held = (
-        tiles is not None
-        and x.dtype != float64
+    held = rows_configuration(columns, NORM_BACKWARD)
+    does_fit = (
+        x.dtype != float64
         and space.sizes[0] == 1
         and all(strides[2] == 1 for strides in space.strides)
         and is_aligned(walked, piece)
         and (norm.weight is None or norm.weight.is_aligned)
         and fits_fast(norm_kernels.norm_backward, 5, (rows, columns, *_row_strides(space)))
     )
-    if tiles is not None and is_held:
-        programs = min(-(-rows // tiles.block_m), multiprocessors * tiles.resident)
-    else:
-        blocks = -(-columns // PARAMETERS_BACKWARD.block_n)
-        at_once = -(-multiprocessors * _PARAMETER_PROGRAMS // max(blocks, 1))
-        programs = min(-(-rows // PARAMETERS_BACKWARD.block_m), at_once)
-    return _Part(piece, is_held, programs)
+    if held is not None and does_fit:
+        at_once = multiprocessors * held.resident
+        return _Part(piece, held, min(-(-rows // held.block_m), at_once))
+    blocks = -(-columns // PARAMETERS_BACKWARD.block_n)
+    at_once = -(-multiprocessors * _PARAMETER_PROGRAMS // max(blocks, 1))
+    return _Part(piece, None, min(-(-rows // PARAMETERS_BACKWARD.block_m), at_once))
 
 
 def _row_strides(space: IndexSpace) -> tuple[int, ...]:
@@ -290,10 +293,10 @@ def _pointers(part: _Part, norm: _Norm) -> tuple[Pointer, Pointer, Pointer, Poin
     return x, x if norm.weight is None else Pointer(_WEIGHT, 0, (columns,), (1,)), dy, dx
 
 
-def _launch_held(part: _Part, norm: _Norm, partials: Pointer, bias_start: int) -> PlannedLaunch:
+def _launch_held(
+    part: _Part, tiles: ResidentConfiguration, norm: _Norm, partials: Pointer, bias_start: int
+) -> PlannedLaunch:
     _, rows, columns = part.piece.space.sizes
-    tiles = rows_configuration(columns, NORM_BACKWARD)
-    assert tiles is not None
     flags = (int(norm.weight is not None), int(norm.has_bias), int(norm.is_centred), norm.share)
     return PlannedLaunch(
         norm_kernels.norm_backward,
