@@ -92,7 +92,8 @@ def as_sequences(
 ) -> Sequences | None:
     """Return the sequences of `q` and `k`; None if no starts are given.
 
-    Raises ArgumentError where only one of the starts is given, or they are not as many, or not i32.
+    Raises ArgumentError where only one of the starts is given, or they are not as many, not i32,
+    not where `q` is, or `q` has axes before its heads, ArgumentValueError for a negative `longest`.
     """
     if q_starts is None and k_starts is None:
         if longest is not None:
@@ -110,7 +111,10 @@ def as_sequences(
             )
             raise ArgumentError(msg)
     if starts[0].shape != starts[1].shape:
-        msg = f"q_starts has shape {starts[0].shape}, k_starts {starts[1].shape}; they are as many"
+        msg = (
+            f"q_starts has shape {starts[0].shape}, k_starts {starts[1].shape}; both need one "
+            "start a sequence, and the end"
+        )
         raise ArgumentError(msg)
     given = {"q": q, "q_starts": starts[0], "k_starts": starts[1]}
     check_one_side({name: geometry_of(array) for name, array in given.items()})
@@ -150,7 +154,11 @@ def check_not_over_sequences(
 ) -> None:
     """Raise ArgumentError for a bias or a mask over sequences in a row."""
     if sequences is not None and (bias is not None or mask is not None):
-        msg = "sequences in a row take neither bias nor mask; window and causal count from each end"
+        name = "mask" if bias is None else "bias"
+        msg = (
+            f"{name} is given with q_starts and k_starts: sequences in a row take neither bias nor "
+            "mask; window and causal count from the end of each"
+        )
         raise ArgumentError(msg)
 
 
@@ -168,8 +176,9 @@ def check_over_scores(array: Array | Geometry, scores: Shape, *, name: str) -> N
 def over_scores(array: Array, scores: Shape) -> tuple[Array, Strides]:
     """Return an array that broadcasts to the scores, and its strides along batch, heads and rows.
 
-    Scores are `[..., H, Q, K]`. Its keys lie one behind the other, a multiple of 16 of them, as are
-    rows apart, and leading axes are as one: where they are not, it is copied.
+    Scores are `[..., H, Q, K]`. Kernels take keys one behind the other, up to a multiple of 16 of
+    them, rows and heads that are multiples of 16 elements apart, and leading axes that are as one:
+    what lies otherwise is copied.
     """
     geometry = geometry_of(array)
     # Rows are read on to a multiple of 16, which only those of a copy have for certain.

@@ -245,14 +245,18 @@ def test_a_graph_of_attention_and_its_gradients(name: str) -> None:
     [
         ({"q_starts": i32([0, 5])}, "belong together"),
         ({"longest": (5, 5)}, "without q_starts and k_starts"),
-        ({"q_starts": i32([0, 5]), "k_starts": i32([0, 2, 5])}, "they are as many"),
+        ({"q_starts": i32([0, 5]), "k_starts": i32([0, 2, 5])}, "both need one start"),
         ({"q_starts": np.array([0, 5]), "k_starts": i32([0, 5])}, r"dtype i64; wanted is i32"),
         ({"q_starts": i32([]), "k_starts": i32([])}, r"shape \(0,\)"),
         ({"q_starts": i32([0, 5]), "k_starts": i32([0, 5]), "longest": 5}, "a pair is needed"),
         ({"q_starts": i32([0, 5]), "k_starts": i32([0, 5]), "longest": (5, -1)}, "longest is"),
         (
             {"q_starts": i32([0, 5]), "k_starts": i32([0, 5]), "mask": np.ones((5, 5), np.bool_)},
-            "neither bias nor mask",
+            "mask is given with q_starts .* neither bias nor mask",
+        ),
+        (
+            {"q_starts": i32([0, 5]), "k_starts": i32([0, 5]), "bias": np.ones((5, 5), np.float16)},
+            "bias is given with q_starts",
         ),
     ],
 )

@@ -130,6 +130,15 @@ EXPECTED: dict[str, dict[str, tuple[Configuration, ...]]] = {
 }
 
 
+@pytest.mark.parametrize(
+    "table",
+    [ROWS, LONG_ROWS, LONG_ROWS_UNALIGNED, NORM_BACKWARD, SOFTMAX_BACKWARD, CROSS_ENTROPY_LONG],
+)
+def test_the_first_that_holds_a_row_is_the_narrowest(table: tuple[Configuration, ...]) -> None:
+    widths = [configuration.block_n for configuration in table]
+    assert widths == sorted(set(widths))
+
+
 def declared(family: str) -> dict[str, set[Configuration]]:
     """Read the configurations of each kernel from the family's signature file."""
     with (SIGNATURES / f"{family}.toml").open("rb") as file:

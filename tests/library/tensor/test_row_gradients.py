@@ -15,7 +15,6 @@ from tilewright.errors import ArgumentError
 from tilewright.reference import norm as norm_reference
 from tilewright.reference import softmax as softmax_reference
 from tilewright.tensor import row_gradients
-from tilewright.tensor.configurations import NORM_BACKWARD
 
 # One width inside each configuration, odd ones, the edges of a tile, and rows walked in chunks.
 WIDTHS = [1, 7, 16, 48, 128, 129, 512, 1008, 1024, 2048, 4000, 8192, 8208, 20001]
@@ -229,11 +228,6 @@ def test_a_gradient_must_fit() -> None:
         row_gradients.rms_norm_backward(x[0, 0, ...], x[0, 0, ...])
     with pytest.raises(ArgumentError, match=r"weight must be contiguous of shape \(8,\)"):
         row_gradients.rms_norm_backward(x, x, weight=np.zeros(4, np.float32))
-
-
-def test_configurations_grow() -> None:
-    widths = [configuration.block_n for configuration in NORM_BACKWARD]
-    assert widths == sorted(widths)
 
 
 @pytest.mark.gpu
