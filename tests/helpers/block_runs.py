@@ -9,6 +9,8 @@ from helpers.hopper_launch import run_on_hopper
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.kernels import movement
+from tilewright.kernels.attention_backward import row_products
+from tilewright.kernels.attention_backward_unordered import round_sums, row_statistics
 from tilewright.language.kernel import Kernel
 from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.interpret import scheduled, tile
@@ -17,6 +19,8 @@ from tilewright_compiler.snapshots import Snapshots
 
 WAYS = ("tile", "common", "own", "ptx")
 HOPPER = Target(9, 0, "a")
+# They multiply no tiles, and have the common schedule alone; so have those that copy operands.
+_COMMON = (row_products, row_statistics, round_sums)
 
 
 def block_run(way: str, names: list[str]) -> Callable[..., None]:
@@ -35,8 +39,8 @@ def block_run(way: str, names: list[str]) -> Callable[..., None]:
     ) -> None:
         assert not stepwise
         names.append(kernel.name)
-        # Kernels that copy operands of those by blocks have the common schedule alone.
-        has_own = way in ("own", "ptx") and kernel.module != movement.__name__
+        is_common = kernel in _COMMON or kernel.module == movement.__name__
+        has_own = way in ("own", "ptx") and not is_common
         target = HOPPER if has_own else None
         module = schedule_signature(kernel, signature, snapshots=Snapshots(), target=target)
         assert ("producer_warps" in module.attributes) == has_own

@@ -4,7 +4,6 @@ schedule and as PTX, and what their texts take.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from helpers.attention_gradients import exact_gradients, operands_of
 from helpers.block_runs import HOPPER, WAYS, block_run
 from tilewright.abi.dtypes import float16
 from tilewright.errors import ArgumentError
-from tilewright.kernels.attention_backward import query_gradients
 from tilewright.kernels.attention_backward_unordered import all_gradients
 from tilewright.runtime import jit
 from tilewright.runtime.geometry import Geometry, row_major
@@ -38,19 +36,11 @@ KERNELS = ["row_statistics", "all_gradients", "round_sums"]
 
 
 @pytest.fixture(params=WAYS)
-def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let launches on the host go on tile IR, under either schedule, or as PTX."""
     names: list[str] = []
-    run = block_run(request.param, names)
-    plain = block_run("common" if request.param != "tile" else "tile", names)
-
-    def either(kernel: Any, *arguments: object, **options: Any) -> None:
-        chosen = run if kernel in (all_gradients, query_gradients) else plain  # which multiply
-        chosen(kernel, *arguments, **options)
-
-    monkeypatch.setattr(jit, "interpret_kernel", either)
-    yield names
-    forget_plans()
+    monkeypatch.setattr(jit, "interpret_kernel", block_run(request.param, names))
+    return names
 
 
 def use(monkeypatch: pytest.MonkeyPatch, tiles: str) -> None:
@@ -135,10 +125,10 @@ def test_negative_scale_and_rows_that_see_nothing(
     assert seen == KERNELS
 
 
-def test_weights_of_hidden_keys_may_be_infinite(
+def test_weights_past_the_last_key_may_be_infinite(
     seen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Past the last key, and where a mask hides one, weights are not those of a softmax."""
+    """They are not those of a softmax."""
     use(monkeypatch, "columns")
     q, k, v, _, _, dy = operands_of((1, 1, 1, 70, 41, 32), "f16")
     q[...] = 8
@@ -158,7 +148,6 @@ def test_gpus_that_copy_no_blocks_keep_the_order(monkeypatch: pytest.MonkeyPatch
     arrays = operands_of((1, 1, 1, 40, 40, 32), "f16")
     operation.attention_backward(*arrays, deterministic=False)
     assert names == ["row_products", "key_gradients", "query_gradients"]
-    forget_plans()
 
 
 def test_more_programs_than_a_grid_has_are_refused() -> None:

@@ -4,12 +4,11 @@ when it is taken, in which order heads are computed, and that both texts assembl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from helpers.block_runs import HOPPER, WAYS, block_run
 from helpers.sides import HostArray, poisoned, random
@@ -32,13 +31,12 @@ TILES = (DotConfiguration(64, 32, 32, 4, 2), DotConfiguration(128, 32, 32, 8, 2)
 
 
 @pytest.fixture(params=WAYS)
-def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let attention on the host go by blocks: on tile IR, under either schedule, or as PTX."""
     names: list[str] = []
     monkeypatch.setattr(jit, "interpret_kernel", block_run(request.param, names))
     use(monkeypatch, TILES[0])
-    yield names
-    forget_plans()
+    return names
 
 
 def use(monkeypatch: pytest.MonkeyPatch, tiles: DotConfiguration) -> None:
@@ -50,26 +48,15 @@ def use(monkeypatch: pytest.MonkeyPatch, tiles: DotConfiguration) -> None:
     forget_plans()
 
 
-def oracle(
-    q: HostArray, k: HostArray, v: HostArray, *, causal: bool, bias: HostArray | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return attention and the logarithms of its sums in f64."""
-    group = q.shape[-3] // k.shape[-3]
-    wide_q, wide_k, wide_v = (x.astype(np.float64) for x in (q, k, v))
-    wide_k, wide_v = (np.repeat(x, group, axis=-3) for x in (wide_k, wide_v))
-    scores = wide_q @ np.swapaxes(wide_k, -1, -2) / np.sqrt(q.shape[-1])
-    if bias is not None:
-        scores = scores + bias.astype(np.float64)
-    if causal:
-        rows, keys = scores.shape[-2:]
-        scores = np.where(np.tri(rows, keys, keys - rows, dtype=np.bool_), scores, -np.inf)
-    highest = scores.max(axis=-1, keepdims=True)
-    highest = np.where(highest == -np.inf, 0, highest)
-    weights = np.exp(scores - highest)
-    sums = weights.sum(axis=-1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        logarithms = (highest + np.log(sums))[..., 0]
-    return weights @ wide_v / np.where(sums == 0, 1, sums), logarithms
+def close(out: HostArray, lse: HostArray | None, *arrays: HostArray, **options: Any) -> None:
+    """Compare attention, and the logarithms of its sums, with the definition in f64."""
+    wide = [array.astype(np.float64) for array in arrays]
+    if "bias" in options:
+        options["bias"] = options["bias"].astype(np.float64)
+    expected, sums = definition(*wide, **options)
+    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=3e-3, atol=3e-3)
+    if lse is not None:
+        np.testing.assert_allclose(lse.astype(np.float64), sums, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -95,9 +82,7 @@ def test_heads_that_share_keys(
     k, v = (random((2, 2, keys, 32), F16, seed=seed) for seed in (2, 3))
     out, lse = poisoned(q.shape, F16), poisoned(q.shape[:-1], F32)
     attention(q, k, v, causal=causal, out=out, lse=lse)
-    expected, sums = oracle(q, k, v, causal=causal)
-    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=3e-3, atol=3e-3)
-    np.testing.assert_allclose(lse.astype(np.float64), sums, rtol=1e-5, atol=1e-5)
+    close(out, lse, q, k, v, causal=causal)
     assert seen == ["attention_blocks"]
 
 
@@ -115,10 +100,7 @@ def test_windows(
     k, v = (random((1, lengths[1], 32), F16, seed=seed) for seed in (2, 3))
     out, lse = poisoned(q.shape, F16), poisoned(q.shape[:-1], F32)
     attention(q, k, v, window=window, out=out, lse=lse)
-    wide = [x.astype(np.float64) for x in (q, k, v)]
-    expected, sums = definition(*wide, window=window)
-    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=3e-3, atol=3e-3)
-    np.testing.assert_allclose(lse.astype(np.float64), sums, rtol=1e-5, atol=1e-5)
+    close(out, lse, q, k, v, window=window)
     assert seen == ["attention_blocks"]
 
 
@@ -128,9 +110,7 @@ def test_heads_narrower_than_a_block_and_strided_rows(seen: list[str]) -> None:
     v = v[:, :33]
     out = poisoned((3, 40, 16), F16)
     attention(q, k, v, out=out)
-    np.testing.assert_allclose(
-        out.astype(np.float64), oracle(q, k, v, causal=False)[0], rtol=3e-3, atol=3e-3
-    )
+    close(out, None, q, k, v)
     assert seen == ["attention_blocks"]
 
 
@@ -147,9 +127,7 @@ def test_a_bias_that_broadcasts_and_hides(
     bias[1, 7] = np.finfo(F16).min  # all equally little, which is the mean
     out, lse = poisoned(q.shape, F16), poisoned(q.shape[:-1], F32)
     attention(q, k, v, bias=bias, out=out, lse=lse)
-    expected, sums = oracle(q, k, v, causal=False, bias=bias)
-    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=3e-3, atol=3e-3)
-    np.testing.assert_allclose(lse.astype(np.float64), sums, rtol=1e-5, atol=1e-5)
+    close(out, lse, q, k, v, bias=bias)
     assert not out[:, 0, 3].any()
     assert seen == ["attention_blocks"]
 
@@ -176,7 +154,6 @@ def test_what_blocks_do_not_serve(reason: str, monkeypatch: pytest.MonkeyPatch) 
     )
     assert names == ["attention"]
     assert np.isfinite(np.asarray(result)).all()
-    forget_plans()
 
 
 def longest(tiles: int, heads: int, band: int, *, processors: int) -> float:

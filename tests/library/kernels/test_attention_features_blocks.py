@@ -4,7 +4,6 @@ schedule and as PTX, and what the texts of declared entries take.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from helpers.block_runs import HOPPER, WAYS, block_run
 from helpers.packed_attention import exact_in_turn
 from helpers.sides import HostArray, random
 from tilewright.abi.target import Target
-from tilewright.kernels.attention_backward import row_products
 from tilewright.runtime import jit
 from tilewright.tensor import attention_features, attention_features_backward
 from tilewright.tensor.configurations import DotConfiguration
@@ -32,17 +30,10 @@ KERNELS = ["row_products", "featured_key_gradients", "featured_query_gradients"]
 
 
 @pytest.fixture(params=WAYS)
-def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let launches on the host go on tile IR, under either schedule, or as PTX."""
     names: list[str] = []
-    run = block_run(request.param, names)
-    plain = block_run("common" if request.param != "tile" else "tile", names)
-
-    def either(kernel: object, *arguments: object, **options: object) -> None:
-        chosen = plain if kernel is row_products else run  # which multiplies no tiles
-        chosen(kernel, *arguments, **options)
-
-    monkeypatch.setattr(jit, "interpret_kernel", either)
+    monkeypatch.setattr(jit, "interpret_kernel", block_run(request.param, names))
     for module in (attention_features, attention_features_backward):
         monkeypatch.setattr(module, "copies_blocks", lambda _device: True)
     monkeypatch.setattr(attention_features, "processors", lambda _device: 2)
@@ -55,8 +46,7 @@ def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         lambda _dim, **_options: (OF_KEYS, OF_QUERIES, OF_BIAS),
     )
     forget_plans()
-    yield names
-    forget_plans()
+    return names
 
 
 def everything(queries: int, keys: int) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.sides import DTYPES, ROUNDOFF, SIDES, HostArray, poisoned, random, to_device
+from helpers.attention_features import attended, close, exact_of, gradients_of, operands
+from helpers.sides import SIDES, HostArray
 from tilewright.errors import ArgumentError, ArgumentValueError
-from tilewright.reference import attention as definition
 from tilewright.tensor.attention import attention
 from tilewright.tensor.attention_backward import attention_backward
 
@@ -18,25 +18,9 @@ WINDOWS = [(0, 0), (3, None), (None, 5), (20, 7), (70, 0), (1, 1000), (None, Non
 LENGTHS = [(70, 70), (33, 140), (140, 33), (1, 90), (90, 1)]
 
 
-def operands(queries: int, keys: int, dtype: str) -> list[HostArray]:
+def heads(queries: int, keys: int, dtype: str) -> list[HostArray]:
     """Return q, k, v and dy, of four heads that share two."""
-    extents = ((4, queries), (2, keys), (2, keys), (4, queries))
-    return [random((*e, 32), DTYPES[dtype], seed=seed) for seed, e in enumerate(extents)]
-
-
-def wide(arrays: list[HostArray]) -> list[HostArray]:
-    return [array.astype(np.float64) for array in arrays]
-
-
-def close(found: HostArray, exact: HostArray, dtype: str) -> None:
-    """Compare at the rounding of weights and result to the dtype."""
-    largest = max(1.0, np.abs(exact).max(initial=0))
-    np.testing.assert_allclose(
-        found.astype(np.float64),
-        exact,
-        rtol=2 * ROUNDOFF[dtype],
-        atol=(6 * ROUNDOFF[dtype] + 8e-6) * largest,
-    )
+    return [x[0] for x in operands((1, 4, 2, queries, keys, 32), dtype)]
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -46,15 +30,10 @@ def close(found: HostArray, exact: HostArray, dtype: str) -> None:
 def test_attention_sees_a_window(
     lengths: tuple[int, int], window: Any, causal: bool, side: str
 ) -> None:
-    q, k, v, _ = operands(*lengths, "f32")
-    out, lse = poisoned(q.shape, q.dtype), poisoned(q.shape[:-1], DTYPES["f32"])
-    given: list[Any] = [q, k, v, out, lse]
-    if side == "gpu":
-        given = [to_device(x) for x in given]
-    attention(*given[:3], window=window, causal=causal, out=given[3], lse=given[4])
-    if side == "gpu":
-        out, lse = (x.numpy() for x in given[3:])
-    exact, sums = definition.attention(*wide([q, k, v]), window=window, causal=causal)
+    q, k, v, _ = heads(*lengths, "f32")
+    options: dict[str, Any] = {"window": window, "causal": causal}
+    out, lse = attended(side, q, k, v, **options)
+    exact, sums = exact_of(q, k, v, **options)
     close(out, exact, "f32")
     np.testing.assert_allclose(lse, sums, rtol=1e-5, atol=1e-5)
 
@@ -66,27 +45,19 @@ def test_attention_sees_a_window(
 def test_gradients_see_the_same_window(
     lengths: tuple[int, int], window: Any, causal: bool, side: str
 ) -> None:
-    q, k, v, dy = operands(*lengths, "f16")
-    options: dict[str, Any] = {"window": window, "causal": causal}
-    y, sums = definition.attention(*wide([q, k, v]), **options)
-    given: list[Any] = [q, k, v, y.astype(q.dtype), sums.astype(np.float32), dy]
-    results: list[Any] = [poisoned(x.shape, x.dtype) for x in (q, k, v)]
-    if side == "gpu":
-        given, results = ([to_device(x) for x in arrays] for arrays in (given, results))
-    options |= dict(zip(("dq", "dk", "dv"), results, strict=True))
-    attention_backward(*given, **options)
-    exact = definition.attention_backward(*wide([q, k, v, dy]), window=window, causal=causal)
-    for result, gradient in zip(results, exact, strict=True):
-        close(result.numpy() if side == "gpu" else result, gradient, "f16")
+    q, k, v, dy = heads(*lengths, "f16")
+    found, exact = gradients_of(side, q, k, v, dy, window=window, causal=causal)
+    for gradient, expected in zip(found, exact, strict=True):
+        close(gradient, expected, "f16")
 
 
 def test_a_window_of_one_key_is_a_copy() -> None:
-    _, k, v, _ = operands(40, 40, "f16")
+    _, k, v, _ = heads(40, 40, "f16")
     np.testing.assert_array_equal(attention(k, k, v, window=(0, 0)), v)
 
 
 def test_nothing_is_read_that_no_window_reaches() -> None:
-    q, k, v, _ = operands(64, 512, "f32")
+    q, k, v, _ = heads(64, 512, "f32")
     expected = attention(q, k, v, window=(100, 0))
     k[:, : 512 - 64 - 100 - 32] = np.nan
     v[:, : 512 - 64 - 100 - 32] = np.nan
@@ -106,7 +77,7 @@ def test_nothing_is_read_that_no_window_reaches() -> None:
 def test_what_is_no_window_is_refused(
     window: Any, error: type[ArgumentError], message: str
 ) -> None:
-    q, k, v, dy = operands(4, 4, "f16")
+    q, k, v, dy = heads(4, 4, "f16")
     with pytest.raises(error, match=message):
         attention(q, k, v, window=window)
     with pytest.raises(error, match=message):
