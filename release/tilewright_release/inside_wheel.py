@@ -161,7 +161,7 @@ def _resolve(capabilities: list[str], driver_version: int) -> dict[str, dict[str
                 entry.kernel,
                 entry.signature,
                 key,
-                offers=Offers((Bundled(entry),), None, "not installed", None),
+                offers=Offers((Bundled(entry),), (), "not installed", None),
                 device=device,
                 policy=Policy(),
             )

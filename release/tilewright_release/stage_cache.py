@@ -44,10 +44,12 @@ class StageCache:
         digest, payload = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES:]
         if hashlib.sha256(payload).digest() != digest:
             logger.warning("cache file %s is damaged; it is made again", path)
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
             return None
-        # The newest reads survive `prune`. Another process may have pruned it meanwhile.
-        with contextlib.suppress(FileNotFoundError):
+        # The newest reads survive `prune`. Another process may have pruned it meanwhile, and nobody
+        # prunes a folder that may only be read.
+        with contextlib.suppress(OSError):
             os.utime(path)
         return payload
 

@@ -35,6 +35,23 @@ def test_damage_is_a_miss_and_is_removed(tmp_path: Path, damage: object) -> None
     assert cache.get("ab12") == b"value"
 
 
+def test_a_folder_of_somebody_else_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = StageCache(tmp_path, "stages")
+    cache.put("ab12", b"value")
+    cache.put("ab34", b"value")
+    (tmp_path / "stages" / "ab" / "ab34").write_bytes(b"damaged")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert cache.get("ab12") == b"value"
+    assert cache.get("ab34") is None
+
+
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: int) -> None:
         raise OSError(28, "No space left on device")

@@ -1,10 +1,12 @@
-"""The user's cache of kernels compiled on this machine: one file per kernel, signature and target.
+"""The user's cache of kernels compiled on this machine: one file per kernel, signature and text.
 
-A file holds what it is for, the launch ABI, the codes and their sha256s, and appears by one rename,
-so a reader never sees half of it; nothing in it depends on where it lies. What is damaged, or is
-another kernel's under this name, is set aside and compiled again. The cache needs no HOME:
-candidates are tried in order, a folder or file of another user is never trusted, and when none can
-be written the results live in memory. Locks are flocks, which die with their holder.
+A text is what one compilation gives, by its name: for a target the one that a launch tries first,
+or the common one for launches that this does not serve; or PTX alone. A file holds what it is for,
+the launch ABI, the codes and their sha256s, and appears by one rename, so a reader never sees half
+of it; nothing in it depends on where it lies. What is damaged, or is another kernel's under this
+name, is set aside and compiled again. The cache needs no HOME: candidates are tried in order, a
+folder or file of another user is never trusted, and when none can be written the results live in
+memory. Locks are flocks, which die with their holder.
 """
 
 from __future__ import annotations
@@ -23,8 +25,7 @@ from types import MappingProxyType
 
 import tilewright
 from tilewright.abi.arguments import LaunchAbi
-from tilewright.abi.manifest import PTX, Blob, Entry
-from tilewright.abi.target import Target
+from tilewright.abi.manifest import Blob, Entry
 from tilewright.errors import FormatError
 from tilewright.runtime.cache_file import CachedKernel, blob_of, format_cached, read_cached
 from tilewright.runtime.file_kinds import is_folder
@@ -45,42 +46,37 @@ MAX_BYTES = 1 << 30
 
 
 class UserCache:
-    """Compiled kernels by source key and target, in the first usable folder and in memory."""
+    """Compiled kernels by source key and text, in the first usable folder and in memory."""
 
     def __init__(self, candidates: tuple[Path, ...]) -> None:
         self._candidates = candidates
         self._memory: dict[str, CachedKernel] = {}
 
-    def find(
-        self, source_key: str, target: Target | None, freshness: str | None
-    ) -> CachedKernel | None:
-        """Return the entry for a target (None: PTX alone), or None.
+    def find(self, source_key: str, text: str, freshness: str | None) -> CachedKernel | None:
+        """Return what `put` kept of a kernel's `text`, in memory or in the first folder with it.
 
-        With `freshness`, an entry that another version of the compiler made is not returned.
+        With `freshness`, what another version of the compiler made is not returned.
         """
-        name = _name(source_key, target)
+        name = _name(source_key, text)
         found = self._memory.get(name)
-        if found is None:
-            found = self._read(name)
+        if found is None or not _is_fresh(found, freshness):
+            found = self._read(name, freshness)
             if found is not None:
                 self._memory[name] = found
-        if found is None:
-            return None
-        stamps = {blob.build_key for blob in found.entry.blobs.values()}
-        return found if freshness is None or freshness in stamps else None
+        return found
 
     def read(self, source_key: str, blob: Blob) -> bytes:
-        """Return the bytes of a blob of an entry that `find` or `add` returned."""
+        """Return the bytes of a blob of an entry that `find` or `put` returned."""
         for name, cached in self._memory.items():
             if name.startswith(source_key) and blob.sha256 in cached.codes:
                 return cached.codes[blob.sha256]
         msg = f"the cache lost the blob {blob.sha256} of {source_key}"
         raise FormatError(msg)
 
-    def add(
+    def put(
         self,
         source_key: str,
-        target: Target | None,
+        text: str,
         freshness: str,
         *,
         kernel: str,
@@ -90,22 +86,18 @@ class UserCache:
         own_abis: Mapping[str, LaunchAbi] = MappingProxyType({}),
         waiting: Collection[str] = (),
     ) -> CachedKernel:
-        """Keep what was compiled beside what the same compiler made before; return all as an entry.
+        """Keep what was compiled of a kernel's `text`, and return it as an entry.
 
-        `abi` is that of the entry from now on, `own_abis` are those of codes that are not launched
-        by it; `waiting` are codes that wait by themselves for the kernels before them. Failing to
-        write is no error.
+        `own_abis` are those of codes that are not launched by `abi`; `waiting` are codes that wait
+        by themselves for the kernels before them. Failing to write is no error.
         """
-        made = {
+        blobs = {
             name: blob_of(name, code, freshness, own_abis.get(name), waits=name in waiting)
             for name, code in codes.items()
         }
-        contents = {made[each].sha256: code for each, code in codes.items()}
-        before = self.find(source_key, target, freshness)
-        blobs = made if before is None else {**before.entry.blobs, **made}
-        contents = contents if before is None else {**before.codes, **contents}
         entry = Entry(kernel=kernel, family="user", signature=signature, abi=abi, blobs=blobs)
-        name = _name(source_key, target)
+        name = _name(source_key, text)
+        contents = {blobs[each].sha256: code for each, code in codes.items()}
         cached = CachedKernel(name, entry, contents)
         self._memory[name] = cached
         folder = self._writable()
@@ -183,7 +175,7 @@ class UserCache:
                 return candidate
         return None
 
-    def _read(self, name: str) -> CachedKernel | None:
+    def _read(self, name: str, freshness: str | None) -> CachedKernel | None:
         for folder in self._candidates:
             path = _path(folder, name)
             if not is_folder(folder) or _refusal(folder) is not None:
@@ -197,6 +189,8 @@ class UserCache:
                 with contextlib.suppress(OSError):
                     path.replace(path.with_suffix(_DAMAGED))
                 continue
+            if not _is_fresh(cached, freshness):
+                continue  # one that cannot be written keeps what is old; another may have the new
             with contextlib.suppress(OSError):
                 os.utime(path)  # the trimming removes what was not used for longest
             return cached
@@ -250,10 +244,15 @@ def user_cache() -> UserCache:
     return UserCache(settings().cache_candidates)
 
 
-def _name(source_key: str, target: Target | None) -> str:
+def _name(source_key: str, text: str) -> str:
     # The version is in the name, so that two installed versions do not throw each other's files
     # out.
-    return f"{source_key}-{target or PTX}-{tilewright.__version__}"
+    return f"{source_key}-{text}-{tilewright.__version__}"
+
+
+def _is_fresh(cached: CachedKernel, freshness: str | None) -> bool:
+    stamps = {blob.build_key for blob in cached.entry.blobs.values()}
+    return freshness is None or freshness in stamps
 
 
 def _path(folder: Path, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""A file of the user's cache: the code of one kernel, signature and target with its launch ABI.
+"""A file of the user's cache: what one compilation gave, with its launch ABI.
 
     magic, sha256 and length of the head, the head as JSON, the codes one after the other
 
@@ -32,7 +32,7 @@ _DEFAULT_MIN_DRIVER = 12000
 class CachedKernel:
     """An entry of the cache with its codes by sha256.
 
-    `name` is that of its file: source key, target and version.
+    `name` is that of its file: source key, text and version.
     """
 
     name: str

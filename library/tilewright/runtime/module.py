@@ -9,8 +9,7 @@ and logged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from tilewright.abi.arguments import AbiParameter, LaunchAbi
@@ -26,7 +25,7 @@ from tilewright.errors import (
 from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.expression import compile_expression
 from tilewright.runtime.launcher import CODES, native
-from tilewright.runtime.resolve import Candidate, Decision, Reason
+from tilewright.runtime.resolve import BUNDLED, Candidate, Decision, Reason
 
 logger = logging.getLogger(__name__)
 
@@ -58,34 +57,54 @@ class LoadedKernel:
     trace: tuple[Reason, ...]
 
 
-def load(decision: Decision, *, device: int, fetch: Fetch) -> LoadedKernel:
-    """Load the first candidate that the driver accepts; raises ResolveError with the trace."""
-    return _load_first(decision, decision.candidates, device=device, fetch=fetch)
+def load(
+    decision: Decision, *, device: int, fetch: Fetch, is_bundled: bool = False
+) -> LoadedKernel:
+    """Load the first candidate that the driver accepts; raises ResolveError with the trace.
+
+    With `is_bundled` the first of those that a bundle holds.
+    """
+    candidates = _among(decision.candidates, is_bundled=is_bundled)
+    return _load_first(decision, candidates, device=device, fetch=fetch)
 
 
-def load_second(loaded: LoadedKernel, *, fetch: Fetch) -> LoadedKernel:
+def load_second(loaded: LoadedKernel, *, fetch: Fetch, is_bundled: bool = False) -> LoadedKernel:
     """Load what serves the launches for which the condition of `loaded` does not hold.
 
-    That is the next candidate that the driver accepts; what is compiled now is of the common
-    schedule, also after a first one that was compiled. Raises ResolveError with the trace.
+    That is the next candidate without a condition that the driver accepts, with `is_bundled` the
+    next of those that a bundle holds. Raises ResolveError with the trace.
     """
-    decision, first = loaded.decision, loaded.candidate
-    behind = decision.candidates.index(first) + (first.blob is not None)
-    candidates = [
-        replace(candidate, is_common=True) if candidate.origin == "compile" else candidate
-        for candidate in decision.candidates[behind:]
-    ]
-    return _load_first(decision, candidates, device=loaded.device, fetch=fetch)
+    decision = loaded.decision
+    behind = decision.candidates[decision.candidates.index(loaded.candidate) + 1 :]
+    candidates = [each for each in _among(behind, is_bundled=is_bundled) if each.takes_all]
+    unmet = loaded.abi.tma_ok
+    return _load_first(decision, candidates, device=loaded.device, fetch=fetch, unmet=unmet)
+
+
+def _among(candidates: Sequence[Candidate], *, is_bundled: bool) -> Sequence[Candidate]:
+    """Return those that a bundle holds, if asked for; else all."""
+    if not is_bundled:
+        return candidates
+    return [candidate for candidate in candidates if candidate.origin in BUNDLED]
 
 
 def _load_first(
-    decision: Decision, candidates: Iterable[Candidate], *, device: int, fetch: Fetch
+    decision: Decision,
+    candidates: Iterable[Candidate],
+    *,
+    device: int,
+    fetch: Fetch,
+    unmet: str = "",
 ) -> LoadedKernel:
     refusals: list[Reason] = []
+    refused: list[bytes] = []
     for candidate in candidates:
-        reason = None
+        reason, code = None, b""
         try:
             abi, code = fetch(candidate)
+            if code in refused:
+                refusals.append(Reason(str(candidate), False, "the very code that was refused"))
+                continue
             # The driver reads PTX up to a NUL, and Python's bytes give no promise of one to C.
             image = code + b"\0" if candidate.target == PTX else code
             _, _, function = native.load(device, image, abi.entry, abi.shared_bytes)
@@ -93,6 +112,7 @@ def _load_first(
             if error.code not in REFUSALS:
                 raise
             reason = f"{REFUSALS[error.code]} (error {error.code})"
+            refused.append(code)
         except (
             FormatError,
             ToolchainError,
@@ -101,13 +121,14 @@ def _load_first(
         ) as error:
             reason = f"{type(error).__name__}: {error}"
         if reason is None:
-            trace = (*decision.trace, *refusals, Reason(str(candidate), True, "loaded"))
+            outcome = f"loaded, for launches such that {abi.tma_ok}" if abi.tma_ok else "loaded"
+            trace = (*decision.trace, *refusals, Reason(str(candidate), True, outcome))
             logger.info("%s: loaded %s", decision.kernel, candidate)
             _tell_of_missing_evidence(decision, candidate)
             return LoadedKernel(decision, candidate, abi, device, function, trace)
         refusals.append(Reason(str(candidate), False, reason))
         logger.warning("%s: %s was refused: %s", decision.kernel, candidate, reason)
-    raise decision.error(*refusals)
+    raise decision.error(*refusals, unmet=unmet)
 
 
 def _tell_of_missing_evidence(decision: Decision, candidate: Candidate) -> None:

@@ -9,6 +9,7 @@ is where it is, or why not.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from tilewright.abi.arguments import LaunchAbi
@@ -19,6 +20,9 @@ from tilewright.lazy_dataclass import dataclass
 from tilewright.runtime.device import DeviceFacts, format_version
 
 Origin = Literal["prebuilt", "family", "cached", "compile", "ptx", "cached ptx", "compiled ptx"]
+
+BUNDLED: tuple[Origin, ...] = ("prebuilt", "family", "ptx")
+"""The origins of what a bundle holds."""
 
 PTX_TARGET = Target(8, 0)
 """What the floor's text is written for."""
@@ -63,16 +67,19 @@ class Offers:
     """What could serve one signature.
 
     `bundled` are the entries of the bundles, the first to be asked first, and `faults` why some
-    could not be asked; `cached` is an entry of the user cache of the same form. `compiler` is None
-    when the compiler may be asked, else why not; `jit_target` is what it would assemble for the
-    device, None when its toolchain does not know the GPU.
+    could not be asked; `cached` are entries of the user cache of the same form, or `not_cached`
+    says why there is none. `compiler` is None when the compiler may be asked, else why not;
+    `jit_target` is what it would assemble for the device, None when its toolchain does not know the
+    GPU, and `has_own_schedule` whether that target may have a schedule of its own.
     """
 
     bundled: tuple[Bundled, ...]
-    cached: Entry | None
+    cached: tuple[Entry, ...]
     compiler: str | None
     jit_target: Target | None
     faults: tuple[Reason, ...] = ()
+    not_cached: str = "not compiled on this machine by this version"
+    has_own_schedule: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,15 @@ class Candidate:
 
     def __str__(self) -> str:
         # The floor is one text for all, so its origin says everything.
-        return self.origin if self.target == PTX else f"{self.origin} {self.target}"
+        text = self.origin if self.target == PTX else f"{self.origin} {self.target}"
+        return f"{text}, common schedule" if self.is_common else text
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it serves every launch of its signature, not only those that suit a condition."""
+        if self.entry is None or self.blob is None:
+            return self.is_common or self.target == PTX
+        return not self.entry.abi_of(self.blob).tma_ok
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +121,16 @@ class Decision:
     candidates: tuple[Candidate, ...]
     trace: tuple[Reason, ...]
 
-    def error(self, *more: Reason) -> ResolveError:
-        """Return the error for a launch that nothing can serve: the whole trace and a remedy."""
+    def error(self, *more: Reason, unmet: str = "") -> ResolveError:
+        """Return the error for a launch that nothing can serve: the whole trace and a remedy.
+
+        `unmet` is the condition of a binary that serves other launches.
+        """
         trace = (*self.trace, *more)
+        what = f"no other binary of kernel {self.kernel} can run on this GPU, and the one for "
+        what += f"launches such that {unmet} does not take these arguments"
         lines = [
-            f"no binary of kernel {self.kernel} can run on this GPU",
+            what if unmet else f"no binary of kernel {self.kernel} can run on this GPU",
             f"  signature: {self.signature}",
             f"  GPU: compute capability {self.device.capability}, driver for CUDA "
             f"{format_version(self.device.driver_version)}, {self.device.shared_bytes} bytes of "
@@ -139,10 +159,10 @@ def resolve(
         if not offers.bundled:
             which = "no bundle that can be used has an" if offers.faults else "the bundle has no"
             trace.append(Reason("prebuilt", False, f"{which} {_NO_ENTRY}"))
-        if offers.cached is not None:
-            candidates += _cubins(Bundled(offers.cached), device, trace, is_cached=True)
-        else:
-            trace.append(Reason("cached", False, "not compiled on this machine by this version"))
+        for cached in offers.cached:
+            candidates += _cubins(Bundled(cached), device, trace, is_cached=True)
+        if not offers.cached:
+            trace.append(Reason("cached", False, offers.not_cached))
         candidates += _compile(offers, device, policy, trace)
     else:
         trace.append(Reason("prebuilt", False, "CUDA_FORCE_PTX_JIT=1 asks for PTX alone"))
@@ -231,7 +251,11 @@ def _compile(
     candidate = Candidate("compile", str(offers.jit_target), None, None)
     text = "the compiler is installed and knows this GPU" + _untuned(device.capability)
     trace.append(Reason(str(candidate), True, text))
-    return [candidate]
+    if not offers.has_own_schedule:
+        return [candidate]
+    common = replace(candidate, is_common=True)
+    trace.append(Reason(str(common), True, "for launches that the first does not serve"))
+    return [candidate, common]
 
 
 def _ptx(
@@ -248,8 +272,7 @@ def _ptx(
     candidates: list[Candidate] = []
     has_text = False
     sources: list[tuple[Origin, Bundled]] = [("ptx", each) for each in offers.bundled]
-    if offers.cached is not None:
-        sources.append(("cached ptx", Bundled(offers.cached)))
+    sources += [("cached ptx", Bundled(cached)) for cached in offers.cached]
     for origin, bundled in sources:
         entry, place = bundled.entry, f", {bundled.place}" if bundled.place else ""
         blob = entry.blobs.get(PTX)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewright.abi.arguments import LaunchAbi
-from tilewright.abi.manifest import OWN_SCHEDULE, PTX
+from tilewright.abi.manifest import OWN_SCHEDULE, PTX, Entry
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
 from tilewright.errors import FormatError
@@ -38,18 +38,21 @@ def decide_key(
     target = jit.target_for(facts.capability)
     policy = policy or policy_of_settings(jit=settings().jit)
     # The cache is asked only where the bundle has nothing: the prebuilt path reads no user folder.
-    is_jit = not bundled and policy.jit
-    cached = cache.user_cache().find(key, target, _freshness(key, target)) if is_jit else None
+    not_cached = "not asked, since a bundle has the kernel" if bundled else ""
+    not_cached = not_cached or ("" if policy.jit else "not asked, since TILEWRIGHT_JIT=off")
+    cached = () if not_cached else _cached(key, target)
     return resolve(
         kernel,
         signature,
         key,
         offers=Offers(
             bundled=bundled,
-            cached=None if cached is None else cached.entry,
+            cached=cached,
             compiler=jit.why_unavailable(),
             jit_target=target,
             faults=faults,
+            not_cached=not_cached or "not compiled on this machine by this version",
+            has_own_schedule=target in jit.OWN_SCHEDULES,
         ),
         device=facts,
         policy=policy,
@@ -82,32 +85,31 @@ class Fetcher:
         return fetch_bundled(self.source_key, candidate)
 
     def _compile(self, target: Target | None, *, is_common: bool) -> tuple[LaunchAbi, bytes]:
-        users = cache.user_cache()
+        users, text = cache.user_cache(), _text(target, is_common=is_common)
         freshness = jit.build_key(self.source_key, target)
-        name = PTX if target is None else str(target)
-        names = (name,) if is_common else (f"{name}{OWN_SCHEDULE}", name)
         with users.lock(self.source_key):
             # Another process may have compiled it while this one waited.
-            cached = users.find(self.source_key, target, freshness)
-            if cached is None or cached.entry.blobs.keys().isdisjoint(names):
-                cached = self._add(users, target, freshness, is_common=is_common)
+            cached = users.find(self.source_key, text, freshness)
+            if cached is None:
+                cached = self._made(users, target, freshness, is_common=is_common)
             blobs = cached.entry.blobs
-            blob = next(blobs[each] for each in names if each in blobs)
+            name = PTX if target is None else str(target)
+            blob = blobs.get(f"{name}{OWN_SCHEDULE}") or blobs[name]
             return cached.entry.abi_of(blob), users.read(self.source_key, blob)
 
-    def _add(
+    def _made(
         self, users: UserCache, target: Target | None, freshness: str, *, is_common: bool
     ) -> CachedKernel:
-        """Compile for a target (None: PTX alone) what this launch waits for, and no more."""
+        """Compile what a launch waits for, and no more, and keep it."""
         targets = () if target is None else (target,)
         texts: Texts = "common" if is_common else "first"
         compiled = jit.compile_kernel(self.kernel, self.signature, targets, texts=texts)
         cubins = compiled.cubins
         codes = {PTX: compiled.ptx.encode()} if compiled.ptx else {}
         codes |= {name: cubin.data for name, cubin in cubins.items()}
-        return users.add(
+        return users.put(
             self.source_key,
-            target,
+            _text(target, is_common=is_common),
             freshness,
             kernel=self.kernel.qualified_name,
             signature=str(self.signature),
@@ -116,6 +118,24 @@ class Fetcher:
             own_abis={name: cubin.abi for name, cubin in cubins.items() if cubin.abi is not None},
             waiting={name for name, cubin in cubins.items() if cubin.waits},
         )
+
+
+def _text(target: Target | None, *, is_common: bool = False) -> str:
+    """Return what the cache calls a compilation for a target (None: PTX alone)."""
+    return PTX if target is None else f"{target}-common" if is_common else str(target)
+
+
+def _cached(key: str, target: Target | None) -> tuple[Entry, ...]:
+    """Return what the user's cache has of a kernel, what a launch tries first before the rest."""
+    users, compiler = cache.user_cache(), jit.why_unavailable()
+    freshness = None if compiler is not None else jit.build_key(key, target)
+    first = users.find(key, _text(target), freshness)
+    if target not in jit.OWN_SCHEDULES:
+        return () if first is None else (first.entry,)
+    common = users.find(key, _text(target, is_common=True), freshness)
+    if first is None and compiler is None:
+        return ()  # what is better is made now, and finds the other where that is needed
+    return tuple(each.entry for each in (first, common) if each is not None)
 
 
 def fetch_bundled(key: str, candidate: Candidate) -> tuple[LaunchAbi, bytes]:
@@ -135,8 +155,3 @@ def fetch_bundled(key: str, candidate: Candidate) -> tuple[LaunchAbi, bytes]:
             blob = None if entry is None else entry.blobs.get(candidate.target)
             if blob is None or blob == old:
                 raise
-
-
-def _freshness(key: str, target: Target | None) -> str | None:
-    """Return the stamp of the installed compiler's result; None when there is no compiler."""
-    return None if jit.why_unavailable() is not None else jit.build_key(key, target)

@@ -43,7 +43,7 @@ def test_explain_works_without_gpu_and_driver(bundle: Path, tmp_path: Path) -> N
         "      - prebuilt sm_120f: does not run on compute capability 8.6",
         "      - prebuilt sm_90a: does not run on compute capability 8.6",
         "      + family sm_80: sm_80 also runs on 8.6",
-        "      - cached: not compiled on this machine by this version",
+        "      - cached: not asked, since a bundle has the kernel",
         "      - compile: TILEWRIGHT_JIT=off forbids the compiler",
         "      + ptx: the driver assembles the portable text",
         "        family sm_80: driver for CUDA 12.0 or newer, 0 of 101376 bytes of shared memory, "

@@ -21,28 +21,25 @@ from helpers.bundles import write_bundle
 from helpers.fake_driver import run_program, run_with_fake_driver
 from tilewright.abi.arguments import AbiParameter, LaunchAbi
 from tilewright.abi.manifest import OWN_SCHEDULE, PTX
-from tilewright.abi.target import Target
 from tilewright.errors import FormatError
 from tilewright.runtime import cache as cache_module
 from tilewright.runtime.cache import UserCache
 from tilewright.runtime.cache_file import format_cached, parse_cached, read_cached
 
 _KEY = "ab" * 32
-_TARGET = Target(9, 0, "a")
+_TEXT = "sm_90a"
 _ABI = LaunchAbi("entry", (AbiParameter("pointer", "x"),), 128, writes=("x",))
 _CODES = {"sm_90a": b"\x7fELF" + bytes(range(256)) * 8, PTX: b".version 7.0\n"}
 
 
 def _put(cache: UserCache, key: str = _KEY, freshness: str = "f1") -> None:
-    cache.add(
-        key, _TARGET, freshness, kernel="m.k", signature="(x) general", abi=_ABI, codes=_CODES
-    )
+    cache.put(key, _TEXT, freshness, kernel="m.k", signature="(x) general", abi=_ABI, codes=_CODES)
 
 
 def test_another_process_finds_what_was_put(tmp_path: Path) -> None:
     _put(UserCache((tmp_path,)))
     other = UserCache((tmp_path,))
-    found = other.find(_KEY, _TARGET, "f1")
+    found = other.find(_KEY, _TEXT, "f1")
     assert found is not None
     assert found.entry.abi == _ABI
     assert {name: other.read(_KEY, blob) for name, blob in found.entry.blobs.items()} == _CODES
@@ -53,9 +50,9 @@ def test_a_code_keeps_the_launch_abi_that_it_has_of_its_own(tmp_path: Path) -> N
     own = replace(_ABI, num_threads=384, grid_kind="persistent", tma_ok="n > 0")
     name = f"sm_90a{OWN_SCHEDULE}"
     codes = {**_CODES, name: b"\x7fELF own"}
-    UserCache((tmp_path,)).add(
+    UserCache((tmp_path,)).put(
         _KEY,
-        _TARGET,
+        _TEXT,
         "f1",
         kernel="m.k",
         signature="(x) general",
@@ -64,59 +61,43 @@ def test_a_code_keeps_the_launch_abi_that_it_has_of_its_own(tmp_path: Path) -> N
         own_abis={name: own},
         waiting={name},
     )
-    found = UserCache((tmp_path,)).find(_KEY, _TARGET, "f1")
+    found = UserCache((tmp_path,)).find(_KEY, _TEXT, "f1")
     assert found is not None
     abis = {name: found.entry.abi_of(blob) for name, blob in found.entry.blobs.items()}
     assert abis == {"sm_90a": _ABI, PTX: _ABI, name: replace(own, waits=True)}
     assert {blob.target for blob in found.entry.blobs.values()} == {"sm_90a", PTX}
 
 
-def test_what_one_compiler_makes_is_kept_together(tmp_path: Path) -> None:
-    name, own = f"sm_90a{OWN_SCHEDULE}", replace(_ABI, num_threads=384, tma_ok="n > 0")
-
-    def add(codes: dict[str, bytes], abi: LaunchAbi, freshness: str) -> set[str]:
-        # A new cache each time: what was kept before is on the disk alone.
-        entry = (
-            UserCache((tmp_path,))
-            .add(
-                _KEY,
-                _TARGET,
-                freshness,
-                kernel="m.k",
-                signature="(x) general",
-                abi=abi,
-                codes=codes,
-                own_abis={name: own} if name in codes else {},
-            )
-            .entry
-        )
-        assert {each: entry.abi_of(blob) for each, blob in entry.blobs.items()} == {
-            each: own if each == name else _ABI for each in entry.blobs
-        }
-        return set(entry.blobs)
-
-    assert add({name: b"\x7fELF own"}, own, "f1") == {name}
-    assert add(_CODES, _ABI, "f1") == {name, "sm_90a", PTX}
-    assert add(_CODES, _ABI, "f2") == {"sm_90a", PTX}
-    other = UserCache((tmp_path,))
-    found = other.find(_KEY, _TARGET, "f2")
-    assert found is not None
-    assert {each: other.read(_KEY, blob) for each, blob in found.entry.blobs.items()} == _CODES
-
-
 def test_keys_targets_and_compilers_are_kept_apart(tmp_path: Path) -> None:
     _put(UserCache((tmp_path,)))
     cache = UserCache((tmp_path,))
-    assert cache.find("cd" * 32, _TARGET, None) is None
-    assert cache.find(_KEY, Target(8, 0), None) is None
-    assert cache.find(_KEY, _TARGET, "another compiler") is None
-    assert cache.find(_KEY, _TARGET, None) is not None
+    assert cache.find("cd" * 32, _TEXT, None) is None
+    assert cache.find(_KEY, "sm_80", None) is None
+    assert cache.find(_KEY, _TEXT, "another compiler") is None
+    assert cache.find(_KEY, _TEXT, None) is not None
+
+
+def test_what_another_process_made_meanwhile_is_found(tmp_path: Path) -> None:
+    old = UserCache((tmp_path,))
+    _put(old)
+    assert old.find(_KEY, _TEXT, "f2") is None
+    _put(UserCache((tmp_path,)), freshness="f2")
+    assert old.find(_KEY, _TEXT, "f2") is not None
+
+
+def test_what_is_old_in_one_folder_may_be_new_in_the_next(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    _put(UserCache((first,)))
+    _put(UserCache((second,)), freshness="f2")
+    both = UserCache((first, second))
+    assert both.find(_KEY, _TEXT, "f3") is None
+    assert both.find(_KEY, _TEXT, "f2") is not None
 
 
 def test_the_folder_may_move(tmp_path: Path) -> None:
     _put(UserCache((tmp_path / "a",)))
     (tmp_path / "a").rename(tmp_path / "b")
-    assert UserCache((tmp_path / "b",)).find(_KEY, _TARGET, "f1") is not None
+    assert UserCache((tmp_path / "b",)).find(_KEY, _TEXT, "f1") is not None
 
 
 def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
@@ -124,7 +105,7 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
     _put(cache)
     (path,) = cache.files()
     data = path.read_bytes()
-    found = cache.find(_KEY, _TARGET, None)
+    found = cache.find(_KEY, _TEXT, None)
     assert found is not None
     assert parse_cached(data, origin="x") == found
     assert format_cached(found) == data
@@ -148,12 +129,12 @@ def test_a_damaged_file_is_set_aside_and_made_again(
     (path,) = first.files()
     path.write_bytes(path.read_bytes()[:-3])
     second = UserCache((tmp_path,))
-    assert second.find(_KEY, _TARGET, None) is None
+    assert second.find(_KEY, _TEXT, None) is None
     assert "set aside" in caplog.text
     assert not path.exists()
     assert path.with_suffix(".damaged").exists()
     _put(second)
-    assert UserCache((tmp_path,)).find(_KEY, _TARGET, None) is not None
+    assert UserCache((tmp_path,)).find(_KEY, _TEXT, None) is not None
 
 
 @pytest.mark.parametrize("kind", ["read-only", "missing parent", "a file", "none"])
@@ -170,7 +151,7 @@ def test_without_a_usable_folder_results_live_in_memory(tmp_path: Path, kind: st
     cache = UserCache(folders)
     with cache.lock(_KEY):
         _put(cache)
-    assert cache.find(_KEY, _TARGET, "f1") is not None
+    assert cache.find(_KEY, _TEXT, "f1") is not None
     assert cache.folder() is None
     assert cache.files() == ()
 
@@ -186,7 +167,7 @@ def test_a_symlinked_folder_works(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     _put(UserCache((tmp_path / "link",)))
-    assert UserCache((tmp_path / "real",)).find(_KEY, _TARGET, None) is not None
+    assert UserCache((tmp_path / "real",)).find(_KEY, _TEXT, None) is not None
 
 
 def test_a_folder_that_everyone_may_write_is_not_trusted(
@@ -195,7 +176,7 @@ def test_a_folder_that_everyone_may_write_is_not_trusted(
     _put(UserCache((tmp_path / "open",)))
     (tmp_path / "open").chmod(0o777)
     cache = UserCache((tmp_path / "open", tmp_path / "second"))
-    assert cache.find(_KEY, _TARGET, None) is None
+    assert cache.find(_KEY, _TEXT, None) is None
     _put(cache)
     assert cache.folder() == tmp_path / "second"
     assert cache.refusals() == ((tmp_path / "open", "everyone may write to it"),)
@@ -210,7 +191,7 @@ def test_a_folder_of_another_user_is_not_trusted(
     if tmp_path.stat().st_uid == 0:  # root's folders are trusted by all
         os.chown(tmp_path, 12345, -1)
         monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    assert UserCache((tmp_path,)).find(_KEY, _TARGET, None) is None
+    assert UserCache((tmp_path,)).find(_KEY, _TEXT, None) is None
 
 
 def test_a_file_of_another_user_is_not_trusted_in_a_folder_that_many_may_write(
@@ -225,7 +206,7 @@ def test_a_file_of_another_user_is_not_trusted_in_a_folder_that_many_may_write(
     else:
         monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
         monkeypatch.setattr(cache_module, "_refusal", lambda _: None)
-    assert UserCache((tmp_path,)).find(_KEY, _TARGET, None) is None
+    assert UserCache((tmp_path,)).find(_KEY, _TEXT, None) is None
     assert "not to you; it is set aside" in caplog.text
 
 
@@ -239,8 +220,8 @@ def test_the_file_of_another_kernel_is_not_taken(tmp_path: Path) -> None:
     one.write_bytes(second)
     two.write_bytes(first)
     cache = UserCache((tmp_path,))
-    assert cache.find(_KEY, _TARGET, None) is None
-    assert cache.find(other, _TARGET, None) is None
+    assert cache.find(_KEY, _TEXT, None) is None
+    assert cache.find(other, _TEXT, None) is None
     with pytest.raises(FormatError, match="was made as"):
         read_cached(one.with_suffix(".damaged").rename(one))
 
@@ -260,9 +241,9 @@ def test_what_is_no_file_is_no_kernel_and_keeps_nobody_waiting(tmp_path: Path, k
         case _:
             path.symlink_to(path)
     cache = UserCache((tmp_path,))
-    assert cache.find(_KEY, _TARGET, None) is None
+    assert cache.find(_KEY, _TEXT, None) is None
     _put(cache)
-    assert UserCache((tmp_path,)).find(_KEY, _TARGET, None) is not None
+    assert UserCache((tmp_path,)).find(_KEY, _TEXT, None) is not None
 
 
 def test_a_head_that_lacks_a_field_is_a_format_error(tmp_path: Path) -> None:
@@ -296,7 +277,7 @@ def test_a_full_or_failing_disk_loses_only_the_file(
         owner = {"mkdir": Path, "mkstemp": tempfile, "replace": Path}.get(call, os)
         patch.setattr(owner, call, fail)
         _put(cache)
-    assert cache.find(_KEY, _TARGET, "f1") is not None
+    assert cache.find(_KEY, _TEXT, "f1") is not None
     assert cache.files() == ()
     assert not list(tmp_path.rglob("*.partial"))
     assert os.strerror(code) in caplog.text or call == "mkdir"
@@ -317,8 +298,8 @@ def test_a_cleaner_that_runs_at_the_same_time_costs_at_most_the_file(tmp_path: P
             key = f"{i:02x}" * 32
             with cache.lock(key):
                 _put(cache, key)
-            assert cache.find(key, _TARGET, "f1") is not None
-            UserCache((folder,)).find(key, _TARGET, None)
+            assert cache.find(key, _TEXT, "f1") is not None
+            UserCache((folder,)).find(key, _TEXT, None)
     finally:
         stop.set()
         cleaner.join()

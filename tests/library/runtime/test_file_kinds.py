@@ -55,12 +55,12 @@ def test_a_home_of_another_user_costs_the_cache_nothing_but_the_place(tmp_path: 
     with closed_folder(home):
         report = cache.folder(), cache.refusals(), cache.files(), cache.strangers()
         is_writable = cache.is_writable()
-        before = cache.find(_KEY, None, None)
+        before = cache.find(_KEY, "ptx", None)
         with cache.lock(_KEY):
-            cache.add(
-                _KEY, None, "f", kernel="m.k", signature="() general", abi=abi, codes={"ptx": b"."}
+            cache.put(
+                _KEY, "ptx", "f", kernel="m.k", signature="() general", abi=abi, codes={"ptx": b"."}
             )
-        after = cache.find(_KEY, None, None)
+        after = cache.find(_KEY, "ptx", None)
     assert report == (None, (), (), ())
     assert not is_writable
     assert before is None

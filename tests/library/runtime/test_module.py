@@ -322,8 +322,8 @@ x, other, out = arrays(3, size=4096)
 launches = [(x, 32, 5), (x, 48, 5), (x, 32, 5), (other, 32, 5), (other, 32, 6), (other, 32, 6)]
 for array, row_stride, programs in launches:
     strided[programs](array, out, row_stride, 1, BLOCK=64)
-refused(errors.LaunchError, lambda: strided[6](other, out, 33, 1, BLOCK=64))
-refused(errors.LaunchError, lambda: strided[6](other[1:], out, 32, 1, BLOCK=64))
+refused(errors.ResolveError, lambda: strided[6](other, out, 33, 1, BLOCK=64))
+refused(errors.ResolveError, lambda: strided[6](other[1:], out, 32, 1, BLOCK=64))
 strided[6](other, out, 32, 1, BLOCK=64)
 print(x.address, other.address, *native.tensor_map_statistics().values())
 """,
@@ -346,8 +346,8 @@ def test_the_launch_predicate_is_enforced(rich_bundle: Path, tmp_path: Path) -> 
     done = run_sample(
         """
 x, out = arrays(2, size=4096)
-refused(errors.LaunchError, lambda: strided[1](x, out, 33, 1, BLOCK=64))
-refused(errors.LaunchError, lambda: strided[1](x[1:], out, 32, 1, BLOCK=64))
+refused(errors.ResolveError, lambda: strided[1](x, out, 33, 1, BLOCK=64))
+refused(errors.ResolveError, lambda: strided[1](x[1:], out, 32, 1, BLOCK=64))
 strided[1](x, out, 48, 1, BLOCK=64)
 refused(errors.LaunchError, lambda: strided[8](x, out, 2**63 - 16, 1, BLOCK=64))
 """,
@@ -355,8 +355,9 @@ refused(errors.LaunchError, lambda: strided[8](x, out, 2**63 - 16, 1, BLOCK=64))
         TILEWRIGHT_BUNDLE_PATH=str(rich_bundle),
     )
     lines = done.output.splitlines()
-    assert "may only be launched when `x % 16 == 0 and row_stride % 16 == 0`" in lines[0]
-    assert lines[1].startswith("LaunchError")
+    condition = "x % 16 == 0 and row_stride % 16 == 0"
+    assert f"launches such that {condition} does not take these arguments" in lines[0]
+    assert lines[1].startswith("ResolveError")
     assert "does not fit 64 bits" in lines[2]
     assert len(done.lines("launch")) == 1
 

@@ -50,6 +50,7 @@ def _decide(
     cached: Entry | None = None,
     compiler: str | None = "the compiler's tools are not installed: x",
     policy: Policy | None = None,
+    has_own_schedule: bool = False,
 ) -> Decision:
     capability = ComputeCapability.parse(gpu)
     bundled = () if entry is None else (Bundled(entry),)
@@ -57,7 +58,13 @@ def _decide(
         "package.kernel",
         "(x:*f32) general",
         "ab" * 32,
-        offers=Offers(bundled, cached, compiler, jit.target_for(capability)),
+        offers=Offers(
+            bundled,
+            () if cached is None else (cached,),
+            compiler,
+            jit.target_for(capability),
+            has_own_schedule=has_own_schedule,
+        ),
         device=imagined(capability, driver_version=driver),
         policy=policy or Policy(),
     )
@@ -159,6 +166,12 @@ def test_the_order_is_bundle_cache_compiler_floor() -> None:
         "ptx",
         "cached ptx",
     ]
+
+
+def test_a_target_with_two_schedules_is_compiled_for_both_if_need_be() -> None:
+    decision = _decide("9.0", compiler=None, has_own_schedule=True)
+    assert _names(decision) == ["compile sm_90a", "compile sm_90a, common schedule", "compiled ptx"]
+    assert [candidate.takes_all for candidate in decision.candidates] == [False, True, True]
 
 
 def test_policies_forbid_and_say_so() -> None:

@@ -6,13 +6,14 @@ needed.
 from __future__ import annotations
 
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from helpers.bundles import TARGETS, signatures, write_bundle
-from helpers.fake_driver import Finished
-from helpers.launches import run_sample
+from helpers.fake_driver import Finished, run_with_fake_driver
+from helpers.launches import PRELUDE, run_sample
 from helpers.sample_kernels import strided
 from helpers.stub_compiler import compilations
 from tilewright.abi.arguments import AbiParameter, LaunchAbi, TensorMapSpec
@@ -144,7 +145,8 @@ refused(errors.ResolveError, lambda: strided[3](x, out, 0, 1, BLOCK=64))
 strided[3](x, out, 32, 1, BLOCK=64)
 """
     done = run(folder, tmp_path, program)
-    assert "no binary of kernel" in done.output
+    assert "no other binary of kernel" in done.output
+    assert f"such that {OWN.tma_ok} does not take these arguments" in done.output
     assert len(done.lines("launch")) == 2
 
 
@@ -159,7 +161,9 @@ refused(errors.LaunchError, lambda: strided[3](x, out, 0, 1, BLOCK=64, stream=7)
     assert loads(done) == ["sm_90a+tma"]
 
 
-def run_unbundled(folder: Path, program: str, *, bundle: Path | None = None) -> Finished:
+def run_unbundled(
+    folder: Path, program: str, *, bundle: Path | None = None, **environment: str
+) -> Finished:
     """Run with a compiler that has an own schedule for each kernel, and no bundle unless given."""
     if bundle is None:
         bundle = folder / "bundle"
@@ -172,9 +176,8 @@ own = LaunchAbi.from_json({OWN.to_json()!r})
 stub_compiler.install(Path({str(folder)!r}), own=own)
 x, out = arrays(2, size=4096)
 """
-    return run_sample(
-        setup + program, folder, TILEWRIGHT_BUNDLE_PATH=str(bundle), TILEWRIGHT_JIT="on"
-    )
+    settings = {"TILEWRIGHT_BUNDLE_PATH": str(bundle), "TILEWRIGHT_JIT": "on"} | environment
+    return run_with_fake_driver(PRELUDE + setup + program, folder, has_library_api=True, **settings)
 
 
 def compiled_texts(folder: Path) -> list[str]:
@@ -192,14 +195,15 @@ def test_only_what_a_launch_waits_for_is_compiled(tmp_path: Path) -> None:
     done = run_unbundled(tmp_path, "strided[3](x, out, 16, 1, BLOCK=64)")
     assert loads(done) == ["sm_90a+tma"]
     assert compiled_texts(tmp_path) == ["first"]
-    # Another process takes it from the cache and adds the other one to it.
+    # Another process takes it from the cache, and puts the other one beside it.
     own, common = "grid=3,1,1 block=384", "grid=3,1,1 block=128"
     done = run_unbundled(tmp_path, _BOTH)
     assert loads(done) == ["sm_90a+tma", "sm_90a"]
     assert blocks(done) == [own, common] * 2
     assert compiled_texts(tmp_path) == ["first", "common"]
-    (file,) = UserCache((tmp_path / "cache",)).files()
-    assert set(read_cached(file).entry.blobs) == {"sm_90a+tma", "sm_90a", "ptx"}
+    files = map(read_cached, UserCache((tmp_path / "cache",)).files())
+    kept = {tuple(sorted(file.entry.blobs)): file.entry.abi.num_threads for file in files}
+    assert kept == {("sm_90a+tma",): 384, ("ptx", "sm_90a"): 128}
     # And the next one compiles nothing.
     done = run_unbundled(tmp_path, _BOTH)
     assert blocks(done) == [own, common] * 2
@@ -211,6 +215,102 @@ def test_a_process_whose_first_arguments_do_not_suit_compiles_both(tmp_path: Pat
     done = run_unbundled(tmp_path, "strided[3](x, out, 0, 1, BLOCK=64)")
     assert blocks(done) == ["grid=3,1,1 block=128"]
     assert compiled_texts(tmp_path) == ["first", "common"]
+
+
+def test_both_are_told_apart(tmp_path: Path) -> None:
+    done = run_unbundled(tmp_path, _BOTH + 'print(*launch.resolved(), sep="\\n")\n')
+    first, second = done.output.splitlines()
+    assert f"compile sm_90a: loaded, for launches such that {OWN.tma_ok}" in first
+    assert "compile sm_90a, common schedule on device 0" in second
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_refused_own_cubin_leads_to_the_common_one(tmp_path: Path, is_cached: bool) -> None:
+    program = "strided[3](x, out, 16, 1, BLOCK=64)"
+    if is_cached:
+        run_unbundled(tmp_path, program)
+    done = run_unbundled(
+        tmp_path, program, FAKE_CUDA_FAIL_LOAD="sm_90a+tma=209", TILEWRIGHT_PTX="off"
+    )
+    # What was refused is not tried again under the name of another candidate.
+    assert loads(done) == ["sm_90a+tma", "sm_90a"]
+    assert blocks(done) == ["grid=3,1,1 block=128"]
+
+
+def test_processes_that_hold_one_of_the_two_compile_the_other_once(tmp_path: Path) -> None:
+    # Both hold the first before either needs the other.
+    wait = """
+import time
+strided[3](x, out, 16, 1, BLOCK=64)
+mine = FOLDER / f"ready-{os.getpid()}"
+mine.touch()
+while len(list(FOLDER.glob("ready-*"))) < 2:
+    time.sleep(0.01)
+strided[3](x, out, 0, 1, BLOCK=64)
+"""
+    write_bundle(tmp_path / "bundle", {})
+
+    def process(index: int) -> Finished:
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        return run_unbundled(
+            folder,
+            f"import os\nFOLDER = Path({str(tmp_path)!r})\n"
+            "stub_compiler.install(FOLDER, own=own, seconds=0.2)\n" + wait,
+            bundle=tmp_path / "bundle",
+            TILEWRIGHT_CACHE_DIR=str(tmp_path / "cache"),
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(process, range(2)))
+    assert compiled_texts(tmp_path) == ["first", "common"]
+    assert [blocks(each) for each in done] == [["grid=3,1,1 block=384", "grid=3,1,1 block=128"]] * 2
+
+
+def test_a_cache_with_the_common_one_alone_is_no_first_choice(tmp_path: Path) -> None:
+    run_unbundled(tmp_path, _BOTH)
+    for file in UserCache((tmp_path / "cache",)).files():
+        if "sm_90a+tma" in read_cached(file).entry.blobs:
+            file.unlink()
+    done = run_unbundled(tmp_path, _BOTH)
+    assert loads(done) == ["sm_90a+tma", "sm_90a"]
+    assert compiled_texts(tmp_path) == ["first", "common", "first"]
+
+
+def test_another_bundles_own_cubin_is_no_second_choice(tmp_path: Path) -> None:
+    wanted = signatures(
+        strided, x=(float32,), out=(float32,), row_stride=int64, column_stride=int64, BLOCK=64
+    )
+    others = [target for target in TARGETS if target not in ("sm_90a", "ptx")]
+    write_bundle(tmp_path / "some", {strided: wanted}, targets=others, own={"strided": OWN})
+    write_bundle(tmp_path / "whole", {strided: wanted}, own={"strided": OWN})
+    done = run_unbundled(
+        tmp_path, _BOTH, bundle=tmp_path / "whole", TILEWRIGHT_EXTRA_BUNDLES=str(tmp_path / "some")
+    )
+    assert loads(done) == ["sm_90a+tma", "sm_90a"]
+    assert compiled_texts(tmp_path) == []
+
+
+_PRELOAD = "from tilewright.runtime.preload import preload\npreload(strided)\n"
+
+
+def test_preloading_covers_both(bundle: Path, tmp_path: Path) -> None:
+    # The fake driver takes streams with an odd handle for captured ones.
+    program = _PRELOAD + _BOTH.replace("BLOCK=64", "BLOCK=64, stream=7")
+    done = run(bundle, tmp_path, program)
+    assert blocks(done) == ["grid=3,1,1 block=384", "grid=3,1,1 block=128"] * 2
+    assert sorted(loads(done)) == ["sm_90a", "sm_90a", "sm_90a+tma", "sm_90a+tma"]
+
+
+def test_what_was_preloaded_may_still_be_compiled_for_other_arguments(tmp_path: Path) -> None:
+    wanted = signatures(
+        strided, x=(float32,), out=(float32,), row_stride=int64, column_stride=int64, BLOCK=64
+    )
+    others = [target for target in TARGETS if target not in ("sm_90a", "ptx")]
+    write_bundle(tmp_path / "some", {strided: wanted}, targets=others, own={"strided": OWN})
+    done = run_unbundled(tmp_path, _PRELOAD + _BOTH, bundle=tmp_path / "some")
+    assert blocks(done) == ["grid=3,1,1 block=384", "grid=3,1,1 block=128"] * 2
+    assert compiled_texts(tmp_path) == ["common"]
 
 
 def test_the_second_choice_of_a_bundle_without_one_is_compiled(tmp_path: Path) -> None:
