@@ -154,7 +154,12 @@ def show(
         few = {"ptx": tuple(targets) if has_own else (), "sass": tuple(targets[:1])}
         wanted = few.get(stage, tuple(targets))
         compiled = compile_signature(
-            kernel, signature, targets=wanted, options=options, snapshots=snapshots
+            kernel,
+            signature,
+            targets=wanted,
+            texts="first" if stage in few else "all",
+            options=options,
+            snapshots=snapshots,
         )
     if stage == "ptx":
         return compiled.own_ptx.get(targets[0], compiled.ptx) if has_own else compiled.ptx

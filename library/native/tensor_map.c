@@ -16,8 +16,8 @@ static uint64_t clock_ticks = 0, hits = 0, misses = 0;
 
 static int data_type(uint32_t code, uint32_t rounds_to_tf32)
 {
-    // CUtensorMapDataType; signed narrow integers and 8-bit floats have none of their own, and copying bits is all TMA
-    // does, but for f32 that it rounds to tf32 (to nearest even) on its way.
+    // CUtensorMapDataType; signed narrow integers and 8-bit floats have none of their own, which are only copied. Of
+    // wider ones TMA computes sums and extrema by their type, and f32 it may round to tf32 (to nearest even).
     enum { TFLOAT32 = 11 };
     static const signed char table[CODE_COUNT] = {0, 0, 1, 3, 5, 0, 1, 2, 4, 6, 9, 7, 8, 0, 0};
     return rounds_to_tf32 ? TFLOAT32 : table[code];

@@ -95,6 +95,23 @@ def test_programs_merge_their_blocks(way: str, kind: str, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("way", WAYS)
+def test_extrema_of_unsigned_numbers_are_those(
+    way: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jit, "interpret_kernel", block_run(way, []))
+    x, y, out, _ = numbers(kind)
+    out = out.view(np.uint32)  # about half of these, and of the products, have their highest bit
+    expected = out
+    for part in range(PARTS):
+        where = slice(part * PART, (part + 1) * PART)
+        product = x[:, where].astype(np.int32) @ y[:, where].astype(np.int32).T
+        expected = COMPUTED[kind](expected, product.view(np.uint32))
+    merging(kind)[GRID](x, y, out, M, N, PART * PARTS, PART, **TILES)
+    np.testing.assert_array_equal(out, expected)
+
+
 @requires_gpu()
 @pytest.mark.parametrize("kind", COMPUTED)
 def test_gpus_merge_them_alike(kind: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from helpers.kernel_source import load_kernel, signature_of
 from tilewright.abi import keys
 from tilewright.abi.target import Target
+from tilewright.runtime.jit import OWN_SCHEDULES
 from tilewright_compiler.capabilities import OWN_TEXTS
 from tilewright_compiler.driver import compile_kernel
 from tilewright_compiler.pipeline import CompiledKernel
@@ -88,4 +89,4 @@ def test_the_order_in_which_kernels_are_made_does_not_enter_their_keys() -> None
 
 def test_no_target_but_hopper_is_given_tensor_maps() -> None:
     """Drivers mistake small tensors' maps on Blackwell; nothing of ours hands them any there."""
-    assert set(OWN_TEXTS) == {Target(9, 0, "a")}
+    assert set(OWN_TEXTS) == set(OWN_SCHEDULES) == {Target(9, 0, "a")}

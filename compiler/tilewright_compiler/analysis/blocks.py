@@ -16,7 +16,7 @@ be known, of ranges or of `tl.assume`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from tilewright.abi.signature import INT31_MAX
@@ -93,7 +93,6 @@ def block_accesses(
     """
     found: dict[Operation, BlockAccess] = {}
     reasons: dict[Operation, str] = {}
-    assumed = _assumed(module)
     reader = BlockReader(module)
     for operation in operations:
         try:
@@ -102,9 +101,7 @@ def block_accesses(
             reasons[operation] = str(reason)
     while True:
         # Sizes of blocks tell more about ranges, and ranges whether an access is a block.
-        sizes = [axis.size for access in found.values() for axis in access.axes]
-        positive = {v: _SIZES for v in module.kernel.body.arguments if atom(v) in sizes}
-        ranges = analyze_ranges(module, {**positive, **assumed})
+        ranges = reader.ranges([axis.size for access in found.values() for axis in access.axes])
         outside = {
             operation: why
             for operation, access in found.items()
@@ -114,6 +111,20 @@ def block_accesses(
             return found, reasons
         reasons.update(outside)
         found = {o: access for o, access in found.items() if o not in outside}
+
+
+def read_by_products(operations: list[Operation]) -> set[Operation]:
+    """Return the loads that dots read as they are, or turned."""
+    made = {result: operation for operation in operations for result in operation.results}
+    found: set[Operation] = set()
+    for dot in (o for o in operations if o.name == "dot"):
+        for operand in dot.operands[:2]:
+            source = made.get(operand)
+            while source is not None and source.name == "transpose":
+                source = made.get(source.operands[0])
+            if source is not None and source.name == "load":
+                found.add(source)
+    return found
 
 
 def _assumed(module: Module) -> dict[Value, Interval]:
@@ -166,7 +177,9 @@ class BlockReader:
 
     def __init__(self, module: Module) -> None:
         """Read the kernel."""
-        self._values = AffineValues(module, analyze_ranges(module, _assumed(module)))
+        self._module = module
+        self._assumed = _assumed(module)
+        self._values = AffineValues(module, self.ranges([]))
         body = module.kernel.body
         extents = (o.result for o in body.operations if o.name == "num_programs")
         self._arguments = set(body.arguments)
@@ -177,10 +190,6 @@ class BlockReader:
         """Return the first indices that a mask keeps from being negative."""
         return self._below[operation]
 
-    def producer(self, value: Value) -> Operation | None:
-        """Return the operation that gives a value; None of an argument."""
-        return self._values.producer(value)
-
     def integer(self, value: Value) -> Polynomial | None:
         """Return what an integer is, or each element of a tile of them; None if it is no sum."""
         return self._values.integer(value)
@@ -188,6 +197,11 @@ class BlockReader:
     def is_of_launch(self, found: Atom) -> bool:
         """Whether an atom is an argument of the launch, or an extent of its grid."""
         return found in self._of_launch
+
+    def ranges(self, sizes: Collection[Polynomial]) -> Mapping[Value, Interval]:
+        """Return where values lie, by `tl.assume` and if these sizes are at least 1."""
+        positive = {v: _SIZES for v in self._module.kernel.body.arguments if atom(v) in sizes}
+        return analyze_ranges(self._module, {**positive, **self._assumed})
 
     def limits(self, mask: Value) -> dict[int, Limit]:
         """Return what the lanes of each axis are less than where a mask holds, and no more.
@@ -329,8 +343,9 @@ class BlockReader:
             if predicate not in _MIRRORED:
                 msg = "its mask is more than bounds of its indices"
                 raise NoBlock(msg)
-            left = self._side(compared.operands[0], least=0 if predicate in ("gt", "le") else -1)
-            right = self._side(compared.operands[1], least=0 if predicate in ("lt", "ge") else -1)
+            first, second = compared.operands
+            left = self._side(first, second, least=0 if predicate in ("gt", "le") else -1)
+            right = self._side(second, first, least=0 if predicate in ("lt", "ge") else -1)
             if left is None or right is None:
                 msg = "its mask is more than bounds of its indices"
                 raise NoBlock(msg)
@@ -376,8 +391,8 @@ class BlockReader:
             msg = "its mask is no conjunction of comparisons"
             raise NoBlock(msg)
 
-    def _side(self, value: Value, *, least: int) -> Limit | None:
-        """Return a side of a comparison, a scalar without what lanes do not tell from it.
+    def _side(self, value: Value, other: Value, *, least: int) -> Limit | None:
+        """Return a side of a comparison, a scalar without what bare lanes do not tell from it.
 
         Those compare alike with all that is at most `least`, and with all from their extent on.
         """
@@ -386,7 +401,9 @@ class BlockReader:
         while made is not None and made.name in ("splat", "broadcast", "expand_dims"):
             scalar = made.operands[0]
             made = self._values.producer(scalar)
-        if isinstance(scalar.type, ScalarType):
+        lanes = self._values.integer(other)
+        is_bare = lanes in [atom(Lane(axis)) for axis in range(len(shape_of(other.type)))]
+        if is_bare and isinstance(scalar.type, ScalarType):
             value = self._unclamped(scalar, least, max(shape_of(value.type)) + least)
         found = self._values.integer(value)
         return None if found is None else self._without_floor(found)

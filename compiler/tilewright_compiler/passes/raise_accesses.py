@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from tilewright.abi.dtypes import int64
 from tilewright_compiler.analysis.alias import WRITING, pointer_roots
-from tilewright_compiler.analysis.blocks import BlockAccess, block_accesses
+from tilewright_compiler.analysis.blocks import BlockAccess, block_accesses, read_by_products
 from tilewright_compiler.analysis.polynomials import Polynomial
 from tilewright_compiler.ir.builder import Builder, ValueMap, clone_operation
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
@@ -38,7 +38,7 @@ def raise_accesses(module: Module, *, stores: bool) -> Module:
     start themselves run ahead.
     """
     operations = list(module.kernel.body.walk())
-    read = _read_by_products(operations)
+    read = read_by_products(operations)
     written = _written_once(module) if stores else set[Operation]()
     wanted = [o for o in operations if o in read or o in written]
     found, _ = block_accesses(module, wanted)
@@ -50,23 +50,9 @@ def raise_accesses(module: Module, *, stores: bool) -> Module:
 def why_not_raised(module: Module) -> tuple[str, Operation] | None:
     """Return why a load that a product reads is no block, and which; None if there is no such."""
     operations = list(module.kernel.body.walk())
-    read = _read_by_products(operations)
+    read = read_by_products(operations)
     _, reasons = block_accesses(module, [o for o in operations if o in read])
     return next(((reason, load) for load, reason in reasons.items()), None)
-
-
-def _read_by_products(operations: list[Operation]) -> set[Operation]:
-    """Return the loads that dots read as they are, or turned."""
-    made = {result: operation for operation in operations for result in operation.results}
-    found: set[Operation] = set()
-    for dot in (o for o in operations if o.name == "dot"):
-        for operand in dot.operands[:2]:
-            source = made.get(operand)
-            while source is not None and source.name == "transpose":
-                source = made.get(source.operands[0])
-            if source is not None and source.name == "load":
-                found.add(source)
-    return found
 
 
 def _in_loops(module: Module) -> set[Operation]:

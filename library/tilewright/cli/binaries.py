@@ -93,7 +93,11 @@ def to_json(decision: Decision, *, kernel: Kernel | None) -> dict[str, Any]:
 
 
 def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:
-    data: dict[str, Any] = {"origin": candidate.origin, "target": candidate.target}
+    data: dict[str, Any] = {
+        "candidate": str(candidate),
+        "origin": candidate.origin,
+        "target": candidate.target,
+    }
     blob = candidate.blob
     if blob is None or candidate.entry is None:
         return data

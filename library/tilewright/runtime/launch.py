@@ -39,7 +39,7 @@ from tilewright.runtime.device import device as device_of
 from tilewright.runtime.launcher import DTYPES, classify_type, native
 from tilewright.runtime.launcher import SCALAR as SCALAR_KIND
 from tilewright.runtime.memory import DeviceArray, as_device_array
-from tilewright.runtime.module import LoadedKernel, load, load_second, make_plan
+from tilewright.runtime.module import Fetch, LoadedKernel, load, load_second, make_plan
 from tilewright.settings import settings
 
 __all__ = [
@@ -144,18 +144,32 @@ def _observed(kernel: Kernel, dispatcher: Launcher) -> Launcher:
     return dispatcher
 
 
-def loaded_kernel(kernel: Kernel, signature: KernelSignature, device: int) -> LoadedKernel:
-    """Return the code of a kernel for a signature on a device, loading it at the first call."""
+def loaded_kernel(
+    kernel: Kernel, signature: KernelSignature, device: int, *, is_whole: bool = False
+) -> LoadedKernel:
+    """Return the code of a kernel for a signature on a device, loading it at the first call.
+
+    If asked, `is_whole` loads what serves all other launches of the signature as well.
+    """
     key = sources.source_key(kernel, signature)
     with _loading:
         found = _loaded.get((key, device))
+        fetch = sources.Fetcher(kernel, signature, key)
         if found is None:
             decision = sources.decide_key(
                 kernel.qualified_name, str(signature), key, facts=device_of(device).facts
             )
-            fetch = sources.Fetcher(kernel, signature, key)
             found = _loaded[key, device] = load(decision, device=device, fetch=fetch)
+        if is_whole:
+            _load_rest(key, found, fetch)
         return found
+
+
+def _load_rest(key: str, first: LoadedKernel, fetch: Fetch, *, is_bundled: bool = False) -> None:
+    """Load what serves launches that `first` does not; where nothing does, these are told so."""
+    if first.abi.tma_ok and (key, first.device) not in _second:
+        with suppress(ResolveError):
+            _second[key, first.device] = load_second(first, fetch=fetch, is_bundled=is_bundled)
 
 
 def _second_plan(
@@ -203,9 +217,7 @@ def load_bundled(kernel: Kernel, key: str, entry: Entry, device: int) -> LoadedK
             )
             found = load(decision, device=device, fetch=fetch, is_bundled=True)
             _loaded[key, device] = found
-        if found.abi.tma_ok and (key, device) not in _second:
-            with suppress(ResolveError):  # then a launch that needs it is told, or compiles
-                _second[key, device] = load_second(found, fetch=fetch, is_bundled=True)
+        _load_rest(key, found, fetch, is_bundled=True)
         return found
 
 

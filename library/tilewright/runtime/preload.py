@@ -80,7 +80,9 @@ def _load_kernel(
     found, refusals = _load(kernel, entries, device)
     if refusals and not found:
         raise refusals[0]
-    return found + [loaded_kernel(kernel, signature, device) for signature in signatures]
+    return found + [
+        loaded_kernel(kernel, signature, device, is_whole=True) for signature in signatures
+    ]
 
 
 def _load(

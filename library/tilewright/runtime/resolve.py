@@ -28,6 +28,7 @@ PTX_TARGET = Target(8, 0)
 """What the floor's text is written for."""
 
 _NO_ENTRY = "entry for this kernel and signature"
+_NOT_COMPILED = "not compiled on this machine by this version"
 _KNOWN_UNTUNED = {10: "untuned: no tcgen05 schedule"}
 
 
@@ -67,8 +68,8 @@ class Offers:
     """What could serve one signature.
 
     `bundled` are the entries of the bundles, the first to be asked first, and `faults` why some
-    could not be asked; `cached` are entries of the user cache of the same form, or `not_cached`
-    says why there is none. `compiler` is None when the compiler may be asked, else why not;
+    could not be asked; `cached` are entries of the user cache of the same form; `not_cached` says
+    why it was not asked, if so. `compiler` is None when the compiler may be asked, else why not;
     `jit_target` is what it would assemble for the device, None when its toolchain does not know the
     GPU, and `has_own_schedule` whether that target may have a schedule of its own.
     """
@@ -78,7 +79,7 @@ class Offers:
     compiler: str | None
     jit_target: Target | None
     faults: tuple[Reason, ...] = ()
-    not_cached: str = "not compiled on this machine by this version"
+    not_cached: str = ""
     has_own_schedule: bool = False
 
 
@@ -104,7 +105,10 @@ class Candidate:
 
     @property
     def takes_all(self) -> bool:
-        """Whether it serves every launch of its signature, not only those that suit a condition."""
+        """Whether it serves every launch of its signature, not only those that suit a condition.
+
+        Of a first compilation that is not known, where the target may have a schedule of its own.
+        """
         if self.entry is None or self.blob is None:
             return self.is_common or self.target == PTX
         return not self.entry.abi_of(self.blob).tma_ok
@@ -162,7 +166,7 @@ def resolve(
         for cached in offers.cached:
             candidates += _cubins(Bundled(cached), device, trace, is_cached=True)
         if not offers.cached:
-            trace.append(Reason("cached", False, offers.not_cached))
+            trace.append(Reason("cached", False, offers.not_cached or _NOT_COMPILED))
         candidates += _compile(offers, device, policy, trace)
     else:
         trace.append(Reason("prebuilt", False, "CUDA_FORCE_PTX_JIT=1 asks for PTX alone"))

@@ -1,13 +1,11 @@
 """Where the code of a kernel comes from in the world as it is: bundle, user cache, compiler.
 
-`decide` collects what is on offer for the pure `resolve`; a `Fetcher` then gets the bytes of one
-candidate, compiling where it must. Of N processes that miss at once, one compiles and the others
-find its result.
+`decide_key` collects what is on offer for the pure `resolve`; a `Fetcher` then gets the bytes of
+one candidate, compiling where it must. Of N processes that miss at once, one compiles and the
+others find its result.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from tilewright.abi.arguments import LaunchAbi
 from tilewright.abi.manifest import OWN_SCHEDULE, PTX, Entry
@@ -20,12 +18,9 @@ from tilewright.runtime import cache, jit, store
 from tilewright.runtime.cache import UserCache
 from tilewright.runtime.cache_file import CachedKernel
 from tilewright.runtime.device import DeviceFacts
-from tilewright.runtime.resolve import Candidate, Decision, Offers, Policy, resolve
+from tilewright.runtime.resolve import Bundled, Candidate, Decision, Offers, Policy, resolve
 from tilewright.runtime.store import source_key
 from tilewright.settings import settings
-
-if TYPE_CHECKING:
-    from tilewright_compiler.pipeline import Texts
 
 __all__ = ["Fetcher", "decide_key", "fetch_bundled", "source_key"]
 
@@ -38,8 +33,7 @@ def decide_key(
     target = jit.target_for(facts.capability)
     policy = policy or policy_of_settings(jit=settings().jit)
     # The cache is asked only where the bundle has nothing: the prebuilt path reads no user folder.
-    not_cached = "not asked, since a bundle has the kernel" if bundled else ""
-    not_cached = not_cached or ("" if policy.jit else "not asked, since TILEWRIGHT_JIT=off")
+    not_cached = _why_not_asked(bundled, policy)
     cached = () if not_cached else _cached(key, target)
     return resolve(
         kernel,
@@ -51,12 +45,19 @@ def decide_key(
             compiler=jit.why_unavailable(),
             jit_target=target,
             faults=faults,
-            not_cached=not_cached or "not compiled on this machine by this version",
+            not_cached=not_cached,
             has_own_schedule=target in jit.OWN_SCHEDULES,
         ),
         device=facts,
         policy=policy,
     )
+
+
+def _why_not_asked(bundled: tuple[Bundled, ...], policy: Policy) -> str:
+    """Return why the cache is not asked; empty if it is."""
+    if bundled:
+        return "not asked, since a bundle has the kernel"
+    return "" if policy.jit else "not asked, since TILEWRIGHT_JIT=off"
 
 
 def policy_of_settings(*, jit: bool) -> Policy:
@@ -102,8 +103,9 @@ class Fetcher:
     ) -> CachedKernel:
         """Compile what a launch waits for, and no more, and keep it."""
         targets = () if target is None else (target,)
-        texts: Texts = "common" if is_common else "first"
-        compiled = jit.compile_kernel(self.kernel, self.signature, targets, texts=texts)
+        compiled = jit.compile_kernel(
+            self.kernel, self.signature, targets, texts="common" if is_common else "first"
+        )
         cubins = compiled.cubins
         codes = {PTX: compiled.ptx.encode()} if compiled.ptx else {}
         codes |= {name: cubin.data for name, cubin in cubins.items()}

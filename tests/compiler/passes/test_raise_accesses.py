@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from helpers import pointer_products as kernels
-from helpers.kernel_source import signature_of
+from helpers.kernel_source import load_kernel, signature_of
 from helpers.mutations import find
 from tilewright.abi.signature import ConstexprValue
 from tilewright.language.kernel import Kernel
@@ -212,3 +213,42 @@ def test_a_factor_by_pointers_stays_in_registers_beside_one_by_blocks() -> None:
     assert scheduled is not None, why_not(module)
     given = launch("rows and columns", 100, 80, 96)
     assert prove(module, scheduled, [given], seeds=(0,))
+
+
+def test_a_bound_of_the_users_holds_whatever_it_is(tmp_path: Path) -> None:
+    # A clamp that covers one tile is no more than that where the index is not a bare lane.
+    text = """
+@tl.kernel(divisible=("n", "k"))
+def clamped(
+    a, b, c, m, n, k, first, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
+):
+    tl.assume(first >= 0)
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M) + first
+    size = tl.minimum(tl.maximum(m, 0), 96)
+    columns, depth = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)
+    left = tl.load(
+        a + rows[:, None] * k + depth[None, :],
+        mask=(rows < size)[:, None] & (depth < k)[None, :], other=0.0,
+    )
+    right = tl.load(
+        b + depth[:, None] * n + columns[None, :],
+        mask=(depth < k)[:, None] & (columns < n)[None, :], other=0.0,
+    )
+    mask = (rows < size)[:, None] & (columns < n)[None, :]
+    tl.store(c + rows[:, None] * n + columns[None, :], tl.dot(left, right).to(c.dtype), mask=mask)
+"""
+    kernel = load_kernel(tmp_path, text)
+    types: dict[str, ConstexprValue] = dict.fromkeys("abc", "*f16")
+    types |= dict.fromkeys(("m", "n", "k", "first"), "i64")
+    types |= SMALL
+    module = optimize(lower_kernel(kernel, signature_of(kernel, types, specialization="fast")))
+    results = []
+    for each in (module, raise_accesses(module, stores=True)):
+        arguments = launch("rows and columns", 128, 32, 32).arguments
+        tile.run(each, grid=(2, 1, 1), arguments={**arguments, "first": 0})
+        results.append(np.asarray(arguments["c"]))
+    np.testing.assert_array_equal(results[0], results[1])
+    first, *_ = results[0]
+    before, *_ = np.asarray(launch("rows and columns", 128, 32, 32).arguments["c"])
+    np.testing.assert_array_equal(first[96:], before[96:])
+    assert (first[:96] != before[:96]).any()

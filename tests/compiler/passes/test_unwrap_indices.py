@@ -160,6 +160,19 @@ NOT_KEPT = {
     "an index that is stored": (("#after", "tl.store(c + own, rows.to(c.dtype), mask=own < m)"),),
     "an address of a store": (("c + own[:, None] * n", "c + rows[:, None] * n"),),
     "rows one further up": (("own % m", "(own - 1) % m"),),
+    "a negative index at a good address": (
+        ("+ tl.arange(0, BLOCK_M)\n    rows", "+ tl.arange(0, BLOCK_M) - 64\n    rows"),
+        ("a + rows[:, None] * k", "a + 64 * k + rows[:, None] * k"),
+        ("c + own[:, None] * n", "c + (own[:, None] + 64) * n"),
+    ),
+    "a size that may be 0 and is stored as 1": (
+        ("own % m", "tl.where(own < m, own, 0)"),
+        (MASK, MASK.replace("< m", "< tl.maximum(m, 1)")),
+    ),
+    "a size of the launch that ends earlier": (
+        ("own = ", "size = tl.minimum(tl.maximum(m, 0), 96)\n    own = n + "),
+        ("own % m", "tl.where(own < size, own, 0)"),
+    ),
     "an index that may be negative": (("* BLOCK_M + tl", "* BLOCK_M - 5 + tl"),),
 }
 
@@ -219,3 +232,19 @@ def late(a, b, c, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K
     other.mkdir()
     module = lowered(load_kernel(other, now), SMALL)
     assert not find(unwrap_indices(module), "rem")
+
+
+def test_a_wrap_may_stand_behind_the_load(tmp_path: Path) -> None:
+    text = PRODUCT.replace("rows = own % m", "known = own < m\n    lefts = a + own[:, None] * 0")
+    text = text.replace(
+        "a + rows[:, None] * k + (start + depth)[None, :]", "lefts + depth[None, :]"
+    )
+    text = text.replace(
+        "#each",
+        """if start > 64:
+            lefts = a + tl.where(known, own, 0)[:, None] * k
+            tl.device_print("x", start)""",
+    )
+    module = lowered(load_kernel(tmp_path, text), SMALL | {"BLOCK_N": 64})
+    assert unwrap_indices(module) is module
+    assert schedule_hopper(module) is None

@@ -302,6 +302,19 @@ def test_preloading_covers_both(bundle: Path, tmp_path: Path) -> None:
     assert sorted(loads(done)) == ["sm_90a", "sm_90a", "sm_90a+tma", "sm_90a+tma"]
 
 
+def test_preloading_a_signature_compiles_both(tmp_path: Path) -> None:
+    preload = """
+from helpers.bundles import signatures
+from tilewright.runtime.preload import preload
+f32, i64 = dtypes.float32, dtypes.int64
+wanted = signatures(strided, x=(f32,), out=(f32,), row_stride=i64, column_stride=i64, BLOCK=64)
+preload(strided, signatures=tuple(wanted))
+"""
+    done = run_unbundled(tmp_path, preload + _BOTH.replace("BLOCK=64", "BLOCK=64, stream=7"))
+    assert blocks(done) == ["grid=3,1,1 block=384", "grid=3,1,1 block=128"] * 2
+    assert compiled_texts(tmp_path) == ["first", "common"] * 2
+
+
 def test_what_was_preloaded_may_still_be_compiled_for_other_arguments(tmp_path: Path) -> None:
     wanted = signatures(
         strided, x=(float32,), out=(float32,), row_stride=int64, column_stride=int64, BLOCK=64

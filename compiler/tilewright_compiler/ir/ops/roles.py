@@ -80,7 +80,8 @@ def _verify_tma_load(operation: Operation) -> str | None:
 
 def _verify_tma_store(operation: Operation) -> str | None:
     descriptor, shared, *_ = _types(operation)
-    if operation.attributes.get("kind", BLOCK_KINDS[0]) not in BLOCK_KINDS:
+    kind = operation.attributes.get("kind")
+    if kind is not None and kind not in BLOCK_KINDS:
         return f"kind is one of {', '.join(BLOCK_KINDS)}, or not there"
     return _verify_block(descriptor, shared)
 
