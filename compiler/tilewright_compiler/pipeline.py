@@ -21,7 +21,7 @@ from typing import Literal, Protocol
 from tilewright.abi.arguments import LaunchAbi, launch_abi
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
-from tilewright.errors import UnsupportedTargetError
+from tilewright.errors import KernelValueError, UnsupportedTargetError
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.alias import written_arguments
@@ -45,6 +45,7 @@ from tilewright_compiler.snapshots import Phase, Snapshots
 from tilewright_compiler.toolchain import assembler_fingerprint, emitter_fingerprint
 
 _DIGEST_BYTES = 32
+_PARAMETER_BYTES = 4096  # of a kernel in PTX of before 8.1
 
 Texts = Literal["all", "first", "common"]
 """Of a target that has a text of its own both, the one that a launch tries first, or the other."""
@@ -100,6 +101,7 @@ def compile_signature(
     for target in targets if texts != "common" else ():
         own = _scheduled(optimized, target, record) if target in OWN_TEXTS else None
         if own is not None:
+            _check_parameters(kernel, _abi(own))
             text = _ptx(own, OWN_TEXTS[target], options=options, store=store, record=record)
             own_ptx[target] = text.text
             made = _cubin(text, target, options=options, store=store, record=record)
@@ -111,6 +113,7 @@ def compile_signature(
         assert module is not None, "the common schedule takes every kernel"
         _record(module, record)
         abi = _abi(module)
+        _check_parameters(kernel, abi)
         for target in others:
             _check_shared_memory(kernel, abi, target)
         common = _ptx(module, BASELINE, options=options, store=store, record=record)
@@ -207,6 +210,17 @@ def _abi(module: Module) -> LaunchAbi:
         grid_kind="persistent" if producer_warps else "user",
         tma_ok=launch_condition(module),
     )
+
+
+def _check_parameters(kernel: Kernel, abi: LaunchAbi) -> None:
+    last = abi.parameters[-1].size_bytes if abi.parameters else 0
+    size = sum((*abi.offsets()[-1:], last))
+    if size > _PARAMETER_BYTES:
+        msg = (
+            f"kernel {kernel.qualified_name} has {size} bytes of parameters, and a launch takes "
+            f"{_PARAMETER_BYTES}; pass numbers in an array"
+        )
+        raise KernelValueError(msg, (kernel.location,))
 
 
 def _check_shared_memory(kernel: Kernel, abi: LaunchAbi, target: Target) -> None:

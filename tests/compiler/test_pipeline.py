@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from helpers.emitted import ORDERS
+from helpers.kernel_source import load_kernel, signature_of
 from helpers.ptx_interpreter import Order, launch
 from helpers.tile_operation import Array
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32, int64
 from tilewright.abi.numpy_types import to_numpy
-from tilewright.abi.signature import Constexpr, KernelSignature, Specialization, declared
+from tilewright.abi.signature import (
+    Constexpr,
+    ConstexprValue,
+    KernelSignature,
+    Specialization,
+    declared,
+)
 from tilewright.abi.target import Target
 from tilewright.errors import (
     ArgumentError,
     InternalCompilerError,
     KernelTypeError,
+    KernelValueError,
     UnsupportedTargetError,
 )
 from tilewright.kernels.elementwise import add
@@ -271,3 +280,31 @@ def test_launch_in_place_is_right() -> None:
         order="descending",
     )
     np.testing.assert_allclose(x[:, :1000], expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["größe", "_", "_x", "WARP_SZ", "vprintf", "__assertfail", "__nv_sinf", "tilewright_shared"],
+)
+def test_a_kernel_may_have_any_name_of_pythons(name: str, tmp_path: Path) -> None:
+    text = f"""
+@tl.kernel
+def {name}(x, n):
+    tl.device_assert(n > 0)
+    i = tl.arange(0, 64)
+    tl.store(x + i, tl.sin(tl.load(x + 63 - i)))
+"""
+    kernel = load_kernel(tmp_path, text)
+    compiled = compile_kernel(
+        kernel, signature_of(kernel, {"x": "*f32", "n": "i64"}), (Target(8, 0),)
+    )
+    assert f".visible .entry {compiled.abi.entry}(" in compiled.ptx
+
+
+def test_more_parameters_than_a_launch_takes_are_refused(tmp_path: Path) -> None:
+    names = [f"p{i}" for i in range(600)]
+    text = f"@tl.kernel\ndef k(x, {', '.join(names)}):\n    tl.store(x, p1)\n"
+    kernel = load_kernel(tmp_path, text)
+    types: dict[str, ConstexprValue] = {"x": "*i64", **dict.fromkeys(names, "i64")}
+    with pytest.raises(KernelValueError, match="4808 bytes of parameters, and a launch takes 4096"):
+        compile_kernel(kernel, signature_of(kernel, types), ())

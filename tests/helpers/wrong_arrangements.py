@@ -170,6 +170,12 @@ PTX = (
         ("`reference`", "is a kernel", "function `tl.exp`"),
         "a = tl.inline_asm_elementwise('', '=r,r', [t], tl.int32, True, 1, tl.exp)  # here",
     ),
+    _wrong(
+        "register that is not there",
+        KernelValueError,
+        ("`asm`", "names the register $7", "'=r,r' has 2", "`$$`"),
+        "a = tl.inline_asm_elementwise('mov.b32 $0, $7;', '=r,r', [t], tl.int32, True, 1)  # here",
+    ),
 )
 
 PROGRAMS = (*MATHEMATICS, *SHAPES, *RANDOM, *PTX)

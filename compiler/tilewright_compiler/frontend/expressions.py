@@ -15,6 +15,7 @@ from tilewright.abi.dtypes import int1
 from tilewright.errors import KernelSyntaxError, KernelTypeError, KernelValueError
 from tilewright_compiler.frontend import calls, names, operators, subscripts
 from tilewright_compiler.frontend.builtins.debug import printed
+from tilewright_compiler.frontend.infer_types import shape_of_operand
 from tilewright_compiler.frontend.joins import build_if, is_speculatable, merge_expressions
 from tilewright_compiler.frontend.operands import (
     Constant,
@@ -165,19 +166,26 @@ def short_circuit(
 
 
 def _compare(scope: Scope, node: ast.Compare) -> Operand:
-    left = evaluate(scope, node.left)
-    result: Operand | None = None
-    for op, comparator in zip(node.ops, node.comparators, strict=True):
-        symbol = _COMPARE_SYMBOLS[type(op)]
-        right = evaluate(scope, comparator)
-        if symbol in ("in", "not in"):
-            link = _membership(scope, symbol, left, right)
-        else:
-            link = operators.compare(scope, symbol, left, right)
-        result = link if result is None else _chain(scope, result, link)
-        left = right
-    assert result is not None, "a comparison has an operator"
-    return result
+    return _links(
+        scope, evaluate(scope, node.left), [*zip(node.ops, node.comparators, strict=True)]
+    )
+
+
+def _links(scope: Scope, left: Operand, links: list[tuple[ast.cmpop, ast.expr]]) -> Operand:
+    """Compare with each link in turn; one number that is false is the end, as in Python."""
+    (op, comparator), *rest = links
+    symbol, right = _COMPARE_SYMBOLS[type(op)], evaluate(scope, comparator)
+    if symbol in ("in", "not in"):
+        link = _membership(scope, symbol, left, right)
+    else:
+        link = operators.compare(scope, symbol, left, right)
+    if not rest or link == Constant(False):
+        return link
+    following = partial(_links, scope, right, rest)
+    what = "a chained comparison"
+    if isinstance(link, Value) and not shape_of_operand(link):
+        return short_circuit(scope, True, link, following, what)
+    return _chain(scope, link, following(), what)
 
 
 def _membership(scope: Scope, symbol: str, left: Operand, right: Operand) -> Operand:
@@ -194,8 +202,7 @@ def _membership(scope: Scope, symbol: str, left: Operand, right: Operand) -> Ope
     return Constant((Constant(True) in equal) == (symbol == "in"))
 
 
-def _chain(scope: Scope, left: Operand, right: Operand) -> Operand:
-    what = "a chained comparison"
+def _chain(scope: Scope, left: Operand, right: Operand, what: str) -> Operand:
     first, second = operators.truth(scope, left, what), operators.truth(scope, right, what)
     if isinstance(first, Constant) and isinstance(second, Constant):
         return Constant(bool(first.value and second.value))

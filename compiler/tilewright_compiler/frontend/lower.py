@@ -8,6 +8,7 @@ is wrong with the source is a CompileError that shows the user's line and the ca
 from __future__ import annotations
 
 import ast
+import re
 
 from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import Constexpr, KernelSignature, Pointer
@@ -38,6 +39,9 @@ from tilewright_compiler.frontend.syntax import check_syntax
 from tilewright_compiler.ir.builder import Builder
 from tilewright_compiler.ir.core import Block, Function, Module, Value
 from tilewright_compiler.ir.types import PointerType, ScalarType, Type
+
+_SYMBOL = re.compile(r"_?[A-Za-z0-9][A-Za-z0-9_]*\Z")
+_TAKEN = ("WARP_SZ", "vprintf", "tilewright_shared")
 
 
 def lower_kernel(kernel: Kernel, signature: KernelSignature) -> Module:
@@ -95,7 +99,7 @@ def _lower_entry(scope: Scope) -> Function:
                 f"{describe(result)}"
             )
             raise KernelTypeError(msg, (_last_return(scope), *scope.callers))
-    return _close(scope, kernel.name, (), is_kernel=True)
+    return _close(scope, _entry_name(kernel.name), (), is_kernel=True)
 
 
 def specialize(caller: Scope, kernel: Kernel, arguments: dict[str, Operand]) -> Specialization:
@@ -151,13 +155,23 @@ def _close(scope: Scope, name: str, returned: tuple[Value, ...], *, is_kernel: b
     return Function(name, scope.builder.block, types, is_kernel, scope.kernel.location)
 
 
+def _entry_name(name: str) -> str:
+    """Return the symbol of a kernel: its name, unless PTX or the code around kernels has no room.
+
+    PTX knows letters of ASCII, and what begins with two underscores is libdevice's.
+    """
+    if _SYMBOL.match(name) and name not in _TAKEN:
+        return name
+    return "kernel_" + "".join(c if c.isascii() and c.isalnum() else f"_{ord(c):x}" for c in name)
+
+
 def _last_return(scope: Scope) -> SourceLocation:
     returns = [node for node in ast.walk(scope.kernel.tree) if isinstance(node, ast.Return)]
     return scope.locate(returns[-1])
 
 
 def _free_name(program: Program, caller: Scope, kernel: Kernel) -> str:
-    taken = {caller.active[0].name, *program.functions}
+    taken = {_entry_name(caller.active[0].name), *program.functions}
     name, count = kernel.name, 0
     while name in taken:
         count += 1

@@ -12,6 +12,7 @@ from tilewright_compiler.passes.lower_descriptors import lower_descriptors
 from tilewright_compiler.schedule.allocate_shared import allocate_shared
 from tilewright_compiler.schedule.insert_barriers import insert_barriers
 from tilewright_compiler.schedule.multistage import most_stages, multistage
+from tilewright_compiler.schedule.pipelined_loads import must_run_ahead
 from tilewright_compiler.schedule.place_operands import place_operands
 from tilewright_compiler.schedule.verify_scheduled import verify_scheduled
 
@@ -33,14 +34,17 @@ def schedule_module(module: Module, *, shared_limit: int = BASELINE_SHARED_BYTES
 def _fit(module: Module, limit_bytes: int) -> Module:
     """Use shared memory as the loops ask, with as many stages as there is room for."""
     asked = most_stages(module)
-    for stages in range(asked, 0, -1):
+    # A copy that must run ahead is refused where it cannot.
+    is_bound = asked > 1 and any(map(must_run_ahead, module.kernel.body.walk()))
+    least = 2 if is_bound else 1
+    for stages in range(asked, least - 1, -1):
         # Last of all, operands pass through one common place instead of lying side by side.
         for stores in (True, False) if stages == 1 else (True,):
             staged = place_operands(multistage(module, max_stages=stages), stores=stores)
             try:
                 result = allocate_shared(dce(staged), limit_bytes=limit_bytes)
             except KernelValueError:
-                if not stores:
+                if stages == least and (is_bound or not stores):
                     raise
                 continue
             if stages < asked:

@@ -515,3 +515,36 @@ def test_number_takes_a_type_that_shows_inside_branches_of_inner_loops(
     names: dict[str, object] = {"n": 6, "r": 0}
     exec(body, names)
     assert _scalar(tmp_path, f"r = 0\n{body}", n=6) == names["r"]
+
+
+def test_a_chain_of_comparisons_ends_at_the_first_that_is_false(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def k(x, out, n):
+    place = n
+    while 0 <= place < tl.load(x + place):
+        place -= 1
+    tl.store(out, place)
+"""
+    out = np.zeros(1, np.int64)
+    run_text(tmp_path, text, {"x": np.full(3, 5, np.int64), "out": out, "n": 2})
+    assert out[0] == -1
+
+
+def test_a_chain_with_a_false_number_evaluates_no_more(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def counted(count):
+    tl.store(count, tl.load(count) + 1)
+    return tl.load(count)
+
+@tl.kernel
+def k(count, out, n):
+    tl.store(out, (1 < 0 < counted(count)) | (0 < 1 < counted(count) < n < counted(count)))
+"""
+    for n, calls, holds in ((1, 1, 0), (3, 2, 0)):
+        directory = tmp_path / str(n)
+        directory.mkdir()
+        count, out = np.ones(1, np.int64), np.zeros(1, np.int64)
+        run_text(directory, text, {"count": count, "out": out, "n": n})
+        assert (count[0] - 1, out[0]) == (calls, holds)

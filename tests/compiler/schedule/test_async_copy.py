@@ -144,3 +144,23 @@ def test_a_copy_that_cannot_run_ahead_is_refused(body: str, says: str, tmp_path:
     assert says in str(caught.value)
     assert "tl.async_copy(" in str(caught.value)  # the line and its caret
     assert "^" in str(caught.value)
+
+
+def test_a_copy_for_whose_stages_there_is_no_room_is_refused(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def k(x, out, n):
+    lanes = tl.arange(0, 16384)
+    total = tl.zeros((16384,), tl.float32)
+    for step in tl.range(0, n, num_stages={stages}):
+        total += tl.async_copy(x + step * 16384 + lanes)
+    tl.store(out + lanes, total)
+"""
+    types: dict[str, Any] = {"x": "*f32", "out": "*f32", "n": "i64"}
+    module = optimized(tmp_path, text.format(stages=4), **types)
+    with pytest.raises(CompileError, match=r"a ring of 2 stages .* needs 131072 bytes"):
+        schedule_module(module)
+    # One stage is what such a loop may ask for: a load.
+    other = tmp_path / "one"
+    other.mkdir()
+    schedule_module(optimized(other, text.format(stages=1), **types))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import tilewright.language as tl
 from tilewright.abi.dtypes import DType
 from tilewright.errors import KernelTypeError, KernelValueError
@@ -25,6 +27,7 @@ from tilewright_compiler.ir.ops.inline_asm import MAX_PACK, letters_complaint, p
 from tilewright_compiler.ir.types import ScalarType, element_dtype
 
 _WHAT = "tl.inline_asm_elementwise"
+_REGISTER = re.compile(r"(?<!\$)(?:\$\$)*\$\{?(\d+)")
 
 
 @implements(tl.inline_asm_elementwise)
@@ -55,6 +58,8 @@ def inline_asm_elementwise(
         raise KernelValueError(msg)
     letters = _text(constraints, "constraints")
     _check(letters, dtypes, values, number)
+    text = _text(asm, "asm")
+    _check_registers(text, letters)
     name = "inline_asm" if arguments.flag(is_pure, f"`is_pure` of {_WHAT}") else "inline_asm_effect"
     types = [tile_of(shape, ScalarType(result)) for result in dtypes]
     references = _references(scope, reference, values, shape, dtypes)
@@ -62,7 +67,7 @@ def inline_asm_elementwise(
         name,
         (*values, *references),
         types,
-        asm=_text(asm, "asm"),
+        asm=text,
         constraints=letters,
         pack=number,
         arguments=len(values),
@@ -97,6 +102,19 @@ def _check(text: str, dtypes: tuple[DType, ...], values: list[Value], pack: int)
     if complaint is not None:
         msg = f"`constraints` of {_WHAT}, {what}: {complaint}"
         raise KernelValueError(msg)
+
+
+def _check_registers(text: str, constraints: str) -> None:
+    """Demand that PTX names the registers that there are: LLVM would end the process of others."""
+    parts = parse_constraints(constraints)
+    count = 0 if isinstance(parts, str) else len(parts.results) + len(parts.arguments)
+    for name in _REGISTER.findall(text):
+        if int(name) >= count:
+            msg = (
+                f"`asm` of {_WHAT} names the register ${name}, and `constraints` {constraints!r} "
+                f"has {count}, from $0 on; a `$` of PTX is written `$$`"
+            )
+            raise KernelValueError(msg)
 
 
 def _references(
