@@ -99,7 +99,8 @@ def find_checkout(start: Path) -> Checkout:
             return Checkout(folder)
     msg = (
         f"{start} is in no checkout of Tilewright or of a project with kernels (a folder with "
-        f"{' and '.join(_MARKS)}); run this from a checkout, or name one with --root"
+        f"{' and '.join(_MARKS)}); run this from a checkout, or name one: "
+        "tilewright dev --root FOLDER ..."
     )
     raise ReleaseError(msg)
 

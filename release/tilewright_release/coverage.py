@@ -113,9 +113,9 @@ def format_coverage(cells: Sequence[Cell]) -> str:
     targets = list(dict.fromkeys(cell.target for cell in cells))
     counts = Counter((cell.family, cell.target, cell.state) for cell in cells)
     validated = Counter((cell.family, cell.target) for cell in cells if cell.validated)
-    lines = [f"{'family':<16}" + "".join(f"{target:>28}" for target in targets)]
+    rows = [["family", *targets]]
     for family in dict.fromkeys(cell.family for cell in cells):
-        line = f"{family:<16}"
+        row = [family]
         for target in targets:
             states = [
                 f"{counts[family, target, state]} {state}"
@@ -124,9 +124,14 @@ def format_coverage(cells: Sequence[Cell]) -> str:
             ]
             if validated[family, target]:
                 states.append(f"{validated[family, target]} validated")
-            line += f"{', '.join(states):>28}"
-        lines.append(line)
-    return "\n".join(lines)
+            row.append(", ".join(states))
+        rows.append(row)
+    widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
+    return "\n".join(
+        row[0].ljust(widths[0])
+        + "".join(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        for row in rows
+    )
 
 
 def _validated(entry: Entry, target: str, validations: Validations) -> tuple[str, ...]:

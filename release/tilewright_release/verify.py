@@ -228,5 +228,7 @@ def _copied_path(root: Path, copy: Path, path: Sequence[str], packages: Path) ->
     moved = [str(packages)]
     for entry in path:
         place = Path(entry)
-        moved.append(str(copy / place.relative_to(root)) if place.is_relative_to(root) else entry)
+        there = copy / place.relative_to(root) if place.is_relative_to(root) else place
+        # An environment in the checkout, as `make` has it, is not copied.
+        moved.append(str(there) if there.exists() else entry)
     return [entry for entry in moved if entry not in _roots() or "site-packages" in entry]

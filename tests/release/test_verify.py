@@ -12,7 +12,7 @@ from tilewright.abi.manifest import read_manifest
 from tilewright.errors import ReleaseError
 from tilewright_release.against import differing_texts
 from tilewright_release.main import main
-from tilewright_release.verify import differences, rebuild
+from tilewright_release.verify import _copied_path, differences, rebuild
 
 
 def test_a_rebuild_with_other_hash_seeds_gives_the_same_bytes(
@@ -143,3 +143,13 @@ def test_other_bytes_are_named(bundled: SmallCheckout) -> None:
 def test_an_entry_that_is_gone_is_an_error(bundled: SmallCheckout) -> None:
     with pytest.raises(ReleaseError, match="which is not declared any more; bundle again"):
         rebuild(bundled.checkout, ["0" * 64])
+
+
+def test_an_environment_in_the_checkout_serves_the_copy_too(tmp_path: Path) -> None:
+    root, copy = tmp_path / "checkout", tmp_path / "copy"
+    site = root / "build" / "env-build" / "lib" / "site-packages"
+    sources = root / "library"
+    for folder in (site, sources, copy / "library", tmp_path / "packages"):
+        folder.mkdir(parents=True)
+    path = _copied_path(root, copy, [str(sources), str(site)], tmp_path / "packages")
+    assert path == [str(tmp_path / "packages"), str(copy / "library"), str(site)]

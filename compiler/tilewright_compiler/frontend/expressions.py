@@ -179,13 +179,20 @@ def _links(scope: Scope, left: Operand, links: list[tuple[ast.cmpop, ast.expr]])
         link = _membership(scope, symbol, left, right)
     else:
         link = operators.compare(scope, symbol, left, right)
-    if not rest or link == Constant(False):
+    if not rest:
         return link
     following = partial(_links, scope, right, rest)
     what = "a chained comparison"
-    if isinstance(link, Value) and not shape_of_operand(link):
-        return short_circuit(scope, True, link, following, what)
-    return _chain(scope, link, following(), what)
+    if isinstance(link, Value) and shape_of_operand(link):
+        msg = (
+            f"{what} takes one bool for the whole program, got {describe(link)}; of tiles write "
+            "`(a < b) & (b < c)`: without parentheses `&` comes before the comparisons"
+        )
+        raise KernelTypeError(msg)
+    holds = operators.truth(scope, link, what)
+    if isinstance(holds, Constant):
+        return following() if holds.value else holds
+    return short_circuit(scope, True, holds, following, what)
 
 
 def _membership(scope: Scope, symbol: str, left: Operand, right: Operand) -> Operand:
@@ -200,13 +207,6 @@ def _membership(scope: Scope, symbol: str, left: Operand, right: Operand) -> Ope
         msg = f"`{symbol}` takes a tuple of compile-time values, got {describe(right)}"
         raise KernelTypeError(msg)
     return Constant((Constant(True) in equal) == (symbol == "in"))
-
-
-def _chain(scope: Scope, left: Operand, right: Operand, what: str) -> Operand:
-    first, second = operators.truth(scope, left, what), operators.truth(scope, right, what)
-    if isinstance(first, Constant) and isinstance(second, Constant):
-        return Constant(bool(first.value and second.value))
-    return operators.elementwise(scope, "and", (first, second), int1, what)
 
 
 def _conditional(scope: Scope, node: ast.IfExp) -> Operand:

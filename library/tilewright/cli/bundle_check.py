@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tilewright.abi import tuned
 from tilewright.abi.manifest import FILE_NAME, Blob, Entry, Manifest, verify_manifest
 from tilewright.abi.pack import PackReader
 from tilewright.errors import FormatError
@@ -58,7 +59,7 @@ def check_bundle(folder: Path, manifest: Manifest) -> BundleReport:
         "blobs checked": sum(map(len, packs.values())),
         **{f"blobs for {name}": count for name, count in sorted(targets.items())},
     }
-    strangers = sorted(set(_names(folder)) - {FILE_NAME, *packs})
+    strangers = sorted(set(_names(folder)) - {FILE_NAME, tuned.FILE_NAME, *packs})
     if strangers:
         shown = ", ".join(strangers[:_SHOWN_FILES])
         more = f" and {len(strangers) - _SHOWN_FILES} more" if strangers[_SHOWN_FILES:] else ""

@@ -17,6 +17,8 @@ def integer(operand: Operand, what: str) -> int:
     if isinstance(operand, Constant) and type(operand.value) is int:
         return operand.value
     msg = f"{what} is an integer known at compile time, got {describe(operand)}"
+    if isinstance(operand, Value):
+        msg += "; a parameter is known if it is annotated, `BLOCK: tl.constexpr`"
     raise KernelTypeError(msg)
 
 
