@@ -71,7 +71,13 @@ def test_an_unsupported_target_has_its_reason(
             "validated": [],
         }
     ]
-    assert coverage.format_coverage([]) == "family          "
+    assert coverage.format_coverage([]).strip() == "family"
+    long = coverage.Cell("a" * 30, "k", "s", "sm_80", "present", "", ("NVIDIA H200",))
+    other = coverage.Cell("b", "k", "s", "sm_80", "missing", "", ())
+    # Each column is as wide as its longest cell, and two more.
+    columns = [("family", "sm_80"), ("a" * 30, "1 present, 1 validated"), ("b", "1 missing")]
+    lines = [family.ljust(32) + states.rjust(24) for family, states in columns]
+    assert coverage.format_coverage([long, other]).splitlines() == lines
 
 
 def test_what_ran_on_a_gpu_is_validated_there(
