@@ -1,10 +1,12 @@
 """A kernel run as the Python function it is, one program after the other: pdb can step in it.
 
-The function's own code object runs, with other globals: names of the language build their operation
-through the frontend, as always, and the operation is computed at once by the interpreter. So the
-meaning of an operation is written down once, lines and breakpoints are the file's, and a variable
-shows its values. Python does the control flow: `if` and `while` ask for a scalar's truth, `range`
-gives scalars of its bounds' dtype.
+The function runs with other globals: names of the language build their operation through the
+frontend, as always, and the operation is computed at once by the interpreter. So the meaning of an
+operation is written down once, lines and breakpoints are the file's, and a variable shows its
+values. Python does the control flow: `if` and `while` ask for a scalar's truth, `range` gives
+scalars of its bounds' dtype. Where the compiler makes a number a scalar shows only in a whole `if`
+or loop: the function is rewritten to ask for it (`stepped_source`), and the answer is what the
+frontend lowers that statement to, from the variables as they are.
 
 What only a whole program can show is not checked here: the types that a loop or a branch must keep,
 and names that a compiled kernel may not read. Programs that wait for each other wait for ever.
@@ -12,17 +14,19 @@ and names that a compiled kernel may not read. Programs that wait for each other
 
 from __future__ import annotations
 
+import ast
 import builtins
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from math import prod
-from types import CellType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
 import tilewright.language as tl
+from tilewright.abi.dtypes import DType, int1, int64
 from tilewright.abi.signature import KernelSignature, Pointer
 from tilewright.errors import CompileError, SourceLocation
 from tilewright.language.captures import MISSING, attribute_of
@@ -30,6 +34,9 @@ from tilewright.language.kernel import Kernel
 from tilewright.language.registry import BUILTINS, is_builtin, is_function
 from tilewright.language.types import constexpr
 from tilewright_compiler.frontend import calls, convert, names, operators, subscripts
+from tilewright_compiler.frontend.constants import convert as as_dtype
+from tilewright_compiler.frontend.escapes import escapes_of
+from tilewright_compiler.frontend.expressions import evaluate
 from tilewright_compiler.frontend.infer_types import common_dtype
 from tilewright_compiler.frontend.lower import specialize
 from tilewright_compiler.frontend.operands import (
@@ -37,19 +44,22 @@ from tilewright_compiler.frontend.operands import (
     FunctionReference,
     KernelReference,
     MethodReference,
+    Namespace,
     Operand,
     SliceAll,
     TupleOperand,
     describe,
     flatten,
 )
-from tilewright_compiler.frontend.scope import Program, Scope
+from tilewright_compiler.frontend.scope import Program, Scope, Variable
+from tilewright_compiler.frontend.statements import execute
 from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.memory import Memory
 from tilewright_compiler.interpret.tile import Argument, BlockEvaluator, prepare
 from tilewright_compiler.ir.builder import Builder
 from tilewright_compiler.ir.core import Block, Function, Module, Operation, Value
 from tilewright_compiler.ir.types import PointerType, ScalarType, shape_of
+from tilewright_compiler.stepped_source import STEPPER, rewrite
 
 _RANGES = (builtins.range, tl.range)
 _BUILTINS = tuple(builtin.__name__ for builtin in BUILTINS)
@@ -127,7 +137,7 @@ class _Stepper:
         self._module = module
         self._batch = Batch(kernel.name, grid, np.array([number]), memory)
         self._env: dict[Value, Any] = {}
-        self._codes: dict[object, Kernel] = {kernel.fn.__code__: kernel}
+        self._codes: dict[object, Kernel] = {}
         program = Program(module.signature, specialize)
         self.scope = Scope(program, kernel, _Computing(self), active=(kernel,))
 
@@ -146,13 +156,16 @@ class _Stepper:
 
     def function(self, kernel: Kernel) -> FunctionType:
         """Return a kernel's function with the language's names bound to this program."""
-        fn = kernel.fn
-        self._codes[fn.__code__] = kernel
+        fn, source = kernel.fn, rewrite(kernel)
+        self._codes[source.code] = kernel
         space = {name: self.bind(getattr(builtins, name)) for name in _BUILTINS}
         space |= {name: self.bind(found) for name, found in fn.__globals__.items()}
-        cells = tuple(CellType(self.bind(cell.cell_contents)) for cell in fn.__closure__ or ())
+        cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+        space |= {name: self.bind(cell.cell_contents) for name, cell in cells}
+        space["__builtins__"] = builtins
+        space[STEPPER] = _Call(self, kernel, source.nodes, space)
         defaults = tuple(map(self.bind, fn.__defaults__ or ()))
-        bound = FunctionType(fn.__code__, space, fn.__name__, defaults, cells)
+        bound = FunctionType(source.code, space, fn.__name__, defaults)
         bound.__kwdefaults__ = {k: self.bind(v) for k, v in (fn.__kwdefaults__ or {}).items()}
         return bound
 
@@ -166,11 +179,7 @@ class _Stepper:
             case ModuleType():
                 return _SteppedModule(self, found)
         if found is constexpr:
-            return lambda value: value
-        if found is tl.static_range:
-            return builtins.range
-        if any(found is function for function in _RANGES):
-            return self.range
+            return _SteppedFunction(self, FunctionReference(constexpr, "tl.constexpr"))
         if callable(found) and (is_function(found) or is_builtin(found)):
             name = getattr(found, "__name__", "")
             reference = FunctionReference(found, f"tl.{name}" if is_function(found) else name)
@@ -181,15 +190,30 @@ class _Stepper:
         """Yield what a run-time loop's variable is: scalars of the bounds' promoted dtype."""
         if end is None:
             start, end = 0, start
-        dtype = common_dtype(tuple(map(self.unwrap, (start, end, step))), "range")
-        for number in builtins.range(int(start), int(end), int(step)):
+        is_reversed = not isinstance(step, Stepped) and step < 0
+        bounds = (start, end, -step if is_reversed else step)
+        dtype = common_dtype(tuple(map(self.unwrap, bounds)), "range")
+        if is_reversed and dtype.kind == "uint":
+            dtype = int64  # what a loop that counts downwards counts in
+        first, last, stride = (int(as_dtype(int(bound), dtype)) for bound in bounds)
+        numbers: Iterable[int] = builtins.range(first, last, stride)
+        if is_reversed:
+            distance = int(as_dtype(first - last, dtype))
+            numbers = (first - passed for passed in builtins.range(0, distance, stride))
+        for number in numbers:
             yield self.apply(partial(convert.constant, self.scope, number, dtype))
 
     def call(self, callee: Operand, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """Call a function of the language."""
-        if isinstance(callee, FunctionReference) and is_builtin(callee.function):
-            operands = [*args, *kwargs.values()]
-            if not any(isinstance(leaf, Stepped) for leaf in _leaves(operands)):
+        if isinstance(callee, FunctionReference):
+            if any(callee.function is function for function in _RANGES):
+                return self.range(*args, **kwargs)
+            if callee.function is tl.static_range:
+                return _static_range(*args, **kwargs)
+            leaves = list(_leaves([*args, *kwargs.values()]))
+            if is_builtin(callee.function) and not all(
+                isinstance(leaf, Stepped) or _is_number(leaf) for leaf in leaves
+            ):
                 return callee.function(*args, **kwargs)
         positional = tuple(map(self.unwrap, args))
         keywords = {name: self.unwrap(value) for name, value in kwargs.items()}
@@ -229,11 +253,27 @@ class _Stepper:
                 return KernelReference(value.kernel)
             case _SteppedFunction():
                 return value.reference
+            case _SteppedModule():
+                return Namespace(value.module)
             case slice():
                 return SliceAll()
             case constexpr():
                 return Constant(value.value)
         return Constant(value)
+
+    def conform(self, value: Any, operand: object) -> Any:
+        """Return a number as the scalar that the compiler made of it, `operand`, if it did."""
+        match operand:
+            case Value(type=type_) if _is_number(value):
+                return self.apply(lambda: convert.as_type(self.scope, Constant(value), type_))
+            case TupleOperand(items=items) if _is_sequence(value) and len(items) == len(value):
+                return tuple(map(self.conform, value, items))
+        return value
+
+    def lowering(self, kernel: Kernel, variables: dict[str, Variable]) -> Scope:
+        """Return a scope in which a part of a kernel is lowered only to see its types."""
+        program, active = self.scope.program, tuple(dict.fromkeys((self._kernel, kernel)))
+        return Scope(program, kernel, Builder(Block(), self.here()), variables, active=active)
 
     def compute(self, operation: Operation) -> None:
         """Compute an operation now."""
@@ -260,7 +300,9 @@ class _Stepper:
         while frame.f_back is not None and frame.f_code not in self._codes:
             frame = frame.f_back
         kernel = self._codes.get(frame.f_code, self._kernel)
-        return SourceLocation(kernel.location.file, frame.f_lineno, 0, 0, kernel.name)
+        # What settles the names after a branch or an iteration has no line of its own.
+        line = frame.f_lineno or kernel.location.line
+        return SourceLocation(kernel.location.file, line, 0, 0, kernel.name)
 
 
 class Stepped:
@@ -282,6 +324,12 @@ class Stepped:
 
     def __repr__(self) -> str:
         return f"<{describe(self.operand)}: {self.values}>"
+
+    def __format__(self, spec: str) -> str:
+        try:
+            return format(self.values.item(), spec) if spec else str(self)
+        except (AttributeError, TypeError, ValueError):
+            return str(self)  # no scalar, or none that is written so
 
     def __bool__(self) -> bool:
         truth = self._stepper.apply(lambda: operators.truth(self._scope, self.operand, "`if`"))
@@ -339,7 +387,18 @@ class _SteppedKernel:
         self.kernel = kernel
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._stepper.function(self.kernel)(*args, **kwargs)
+        stepper = self._stepper
+        result = stepper.function(self.kernel)(*args, **kwargs)
+        if not any(map(_is_number, _leaves([result]))):
+            return result
+        positional = tuple(map(stepper.unwrap, args))
+        keywords = {name: stepper.unwrap(value) for name, value in kwargs.items()}
+        scope = stepper.lowering(stepper.scope.kernel, {})
+        try:
+            returned = calls.call(scope, KernelReference(self.kernel), positional, keywords)
+        except CompileError:
+            return result
+        return stepper.conform(result, returned)
 
 
 class _SteppedFunction:
@@ -353,17 +412,194 @@ class _SteppedFunction:
         return self._stepper.call(self.reference, args, kwargs)
 
 
+class _Call:
+    """One call of a kernel's function: what its rewritten code asks, as `__stepper__`."""
+
+    def __init__(
+        self,
+        stepper: _Stepper,
+        kernel: Kernel,
+        nodes: tuple[ast.stmt | ast.expr, ...],
+        space: Mapping[str, Any],
+    ) -> None:
+        self._stepper = stepper
+        self._kernel = kernel
+        self._nodes = nodes
+        self._space = space
+        self._lefts: dict[int, Any] = {}
+        self._entered: dict[int, _Entered] = {}
+        self.settled: Any = None
+
+    def attribute(self, value: Any, name: str) -> Any:
+        """Return `value.name`; a number and a dtype have the language's attributes."""
+        is_constant = type(value) in (bool, int, float, DType)
+        if is_constant or (name == "value" and (value is None or isinstance(value, str))):
+            scope = self._stepper.scope
+            return self._stepper.apply(lambda: names.attribute(scope, Constant(value), name))
+        return getattr(value, name)
+
+    def logical_not(self, value: Any) -> Any:
+        """Return `not value`."""
+        if not isinstance(value, Stepped):
+            return not value
+        scope = self._stepper.scope
+        return self._stepper.apply(lambda: operators.logical_not(scope, value.operand))
+
+    def invert(self, value: Any) -> Any:
+        """Return `~value`; bools are masks, so that ~True is False."""
+        return not value if isinstance(value, bool) else ~value
+
+    def chain(self, symbols: tuple[str, ...], *values: Any) -> Any:
+        """Return `a < b < c`: every link is computed."""
+        stepper, scope = self._stepper, self._stepper.scope
+        operands = tuple(map(stepper.unwrap, values))
+
+        def build() -> Operand:
+            result: Operand | None = None
+            for symbol, left, right in zip(symbols, operands[:-1], operands[1:], strict=True):
+                link = operators.compare(scope, symbol, left, right)
+                truth = operators.truth(scope, link, "a chained comparison")
+                if result is None:
+                    result = truth
+                elif isinstance(result, Constant) and isinstance(truth, Constant):
+                    result = Constant(bool(result.value and truth.value))
+                else:
+                    both = result, truth
+                    result = operators.elementwise(scope, "and", both, int1, "a comparison")
+            assert result is not None, "a comparison has an operator"
+            return result
+
+        return stepper.apply(build)
+
+    def left(self, number: int, value: Any) -> bool:
+        """Return the truth of the left side of `and` or `or`, or of a conditional expression."""
+        self._lefts[number] = value
+        return bool(value)
+
+    def decided(self, number: int) -> Any:
+        """Return `and` or `or` where the left side decides."""
+        left = self._lefts.pop(number)
+        return self._truth(left) if isinstance(left, Stepped) else left
+
+    def right(self, number: int, value: Any) -> Any:
+        """Return `and` or `or` where the right side decides."""
+        return self._truth(value) if isinstance(self._lefts.pop(number), Stepped) else value
+
+    def chosen(self, number: int, value: Any) -> Any:
+        """Return a conditional expression's value from that of the branch that was taken."""
+        is_run_time = isinstance(self._lefts.pop(number), Stepped)
+        if not is_run_time or not any(map(_is_number, _leaves([value]))):
+            return value
+        node = self._nodes[number]
+        assert isinstance(node, ast.expr)
+        scope = self._lowering(sys._getframe(1).f_locals)
+        try:
+            return self._stepper.conform(value, evaluate(scope, node))
+        except CompileError:
+            return value
+
+    def branch(self, number: int, test: Any) -> bool:
+        """Return the truth of an `if`'s test, remembering what there was before the branches."""
+        self._entered.pop(number, None)
+        if isinstance(test, Stepped):
+            self._entered[number] = _Entered(dict(sys._getframe(1).f_locals))
+        return bool(test)
+
+    def enter(self, number: int) -> None:
+        """Remember what there is before a loop."""
+        self._entered[number] = _Entered(dict(sys._getframe(1).f_locals))
+
+    def joins(self, number: int, name: str) -> bool:
+        """Return whether a branch ends with a number that is a scalar; `settled` is that."""
+        return number in self._entered and self._settle(number, name, sys._getframe(1).f_locals)
+
+    def carries(self, number: int, name: str) -> bool:
+        """Return whether a loop carries a number as a scalar; `settled` is that."""
+        return self._settle(number, name, sys._getframe(1).f_locals, is_unrolled=False)
+
+    def leaves(self, number: int, name: str) -> bool:
+        """Return whether an unrolled loop leaves a number as a scalar; `settled` is that."""
+        return self._settle(number, name, sys._getframe(1).f_locals, is_unrolled=True)
+
+    def _settle(
+        self,
+        number: int,
+        name: str,
+        variables: Mapping[str, Any],
+        *,
+        is_unrolled: bool | None = None,
+    ) -> bool:
+        value = variables.get(name)
+        if not any(map(_is_number, _leaves([value]))):
+            return False
+        entered = self._entered[number]
+        if entered.after is None:
+            entered.after = self._lower(number, entered)
+        if is_unrolled is not None and is_unrolled != entered.is_unrolled:
+            return False
+        after = entered.after.get(name)
+        self.settled = self._stepper.conform(value, None if after is None else after.operand)
+        return self.settled is not value
+
+    def _lower(self, number: int, entered: _Entered) -> dict[str, Variable]:
+        """Return the variables after a statement as the compiler has them."""
+        node = self._nodes[number]
+        assert isinstance(node, ast.stmt)
+        scope = self._lowering(entered.variables)
+        try:
+            if isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
+                reference = evaluate(scope, node.iter.func)
+                entered.is_unrolled = (
+                    isinstance(reference, FunctionReference)
+                    and reference.function is tl.static_range
+                )
+                # What one unrolled iteration leaves, the next goes on with, as Python does.
+                if entered.is_unrolled and not escapes_of(node.body):
+                    return {}
+            execute(scope, [node])
+        except CompileError:
+            # Nothing is checked here, and the body may hold Python that the language lacks.
+            return {}
+        return scope.variables
+
+    def _lowering(self, variables: Mapping[str, Any]) -> Scope:
+        globals_ = {
+            name: self._space[name]
+            for name in self._kernel.fn.__code__.co_names + self._kernel.fn.__code__.co_freevars
+            if name in self._space
+        }
+        found = {
+            name: Variable(self._stepper.unwrap(value), self._kernel.location)
+            for name, value in (globals_ | dict(variables)).items()
+        }
+        return self._stepper.lowering(self._kernel, found)
+
+    def _truth(self, value: Any) -> Any:
+        stepper, what = self._stepper, "`and` or `or`"
+        truth = partial(operators.truth, stepper.scope, stepper.unwrap(value), what)
+        return stepper.apply(lambda: convert.as_number(stepper.scope, truth(), int1, what))
+
+
+class _Entered:
+    """An `if` or a loop that was entered: the variables before it, and after it once asked for."""
+
+    def __init__(self, variables: dict[str, Any]) -> None:
+        self.variables = variables
+        self.after: dict[str, Variable] | None = None
+        self.is_unrolled = False
+
+
 class _SteppedModule:
     """A module that a kernel names, with what the language gives a meaning bound."""
 
     def __init__(self, stepper: _Stepper, module: ModuleType) -> None:
         self._stepper = stepper
-        self._module = module
+        self.module = module
 
     def __getattr__(self, name: str) -> Any:
-        found = attribute_of(self._module, name)
+        found = attribute_of(self.module, name)
         if found is MISSING:
-            msg = f"module {self._module.__name__!r} has no attribute {name!r}"
+            msg = f"module {self.module.__name__!r} has no attribute {name!r}"
             raise AttributeError(msg)
         return self._stepper.bind(found)
 
@@ -381,6 +617,18 @@ def _outside(operation: Operation) -> Iterator[Value]:
     for region in operation.regions:
         for inner in region.walk():
             yield from (value for value in inner.operands if value not in own)
+
+
+def _static_range(start: int, end: int | None = None, step: int = 1) -> builtins.range:
+    return builtins.range(start) if end is None else builtins.range(start, end, step)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, bool | int | float)
+
+
+def _is_sequence(value: object) -> bool:
+    return isinstance(value, tuple | list)
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
