@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import bdb
 import io
+import os
 import pdb
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -428,3 +430,31 @@ def _indented(line: str) -> str:
 
 def test_values_have_no_hash() -> None:
     assert Stepped.__hash__ is None
+
+
+def test_a_kernel_of_the_script_that_is_run_prints(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import numpy as np\n"
+        "import tilewright.language as tl\n"
+        "@tl.kernel\n"
+        "def k(x, n):\n"
+        "    value = tl.load(x) * n\n"
+        "    print('value', value)\n"
+        "    tl.store(x, value)\n"
+        "x = np.full(1, 2, np.int64)\n"
+        "k[1](x, 3)\n"
+        "print(x)\n"
+    )
+    environment = {
+        **os.environ,
+        "TILEWRIGHT_INTERPRET": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True
+    )
+    first, second = done.stdout.splitlines()
+    assert first.startswith("value")
+    assert "6" in first
+    assert second == "[6]"
