@@ -6,7 +6,11 @@ leaves behind is only its reading. An asynchronous copy is out of a barrier's re
 covers its group; then it is a write of the threads that copied.
 
 Loops are walked until what an iteration leaves to the next is known, with the barriers that this
-asks for; those of the last walk are inserted. Two rules save barriers:
+asks for; those of the last walk are inserted. What a walk of a block finds depends on nothing but
+what was left before it, and is remembered: each loop and branch walks what is inside several
+times, so that without a memory the time would grow exponentially with the depth of nesting.
+
+Two rules save barriers:
 
 - before rather than inside an `if`, if that makes fewer inside: then the other branch and what
   follows have had theirs too. An exchange alone keeps its barrier inside, next to its own one,
@@ -17,9 +21,10 @@ asks for; those of the last walk are inserted. Two rules save barriers:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import field, replace
 
 from tilewright.errors import InternalCompilerError
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.ir.builder import Builder, rewrite_module
 from tilewright_compiler.ir.core import Block, Module, Operation, Value
 from tilewright_compiler.schedule.accesses import Access, Accesses, SharedPlace
@@ -38,14 +43,13 @@ def insert_barriers(module: Module) -> Module:
 
     Raises InternalCompilerError if memory is touched while a copy to or from it is under way.
     """
-    walk = _Walk(module)
-    walk.block(module.kernel.body, frozenset())
-    for operation in walk.early:
+    found = _Walk(module).block(module.kernel.body, frozenset())
+    for operation in found.early:
         msg = f"{operation.name} touches memory whose asynchronous copy nobody has waited for"
         raise InternalCompilerError(msg)
 
     def rewrite(operation: Operation, _operands: tuple[Value, ...], builder: Builder) -> None:
-        groups = walk.barriers.get(operation)
+        groups = found.barriers.get(operation)
         if groups is None:
             return
         barrier = builder.create("barrier")
@@ -55,135 +59,159 @@ def insert_barriers(module: Module) -> Module:
     return rewrite_module(module, rewrite)
 
 
-class _Walk:
-    """One analysis of a module. `barriers` are the operations that need one before themselves, and
-    of how many groups of warps each: 1 is a barrier of all.
+@dataclass(slots=True, eq=False)
+class _Found:
+    """What a walk found so far, and `left` without a barrier.
+
+    `barriers` are the operations that need one before themselves, and of how many groups of warps
+    each: 1 is a barrier of all. `cost` is how many they are, those inside loops weighted.
     """
 
+    left: State
+    barriers: dict[Operation, int] = field(default_factory=dict)
+    early: list[Operation] = field(default_factory=list)
+    cost: int = 0
+
+    def meet(self, operation: Operation, *, groups: int = 1) -> None:
+        """Put a barrier before an operation."""
+        self.barriers[operation] = groups
+        self.cost += 1
+        self.left = _met(self.left, groups=groups)
+
+    def include(self, inside: _Found, *, weight: int = 1) -> None:
+        """Add what was found inside an operation, but for what that left."""
+        self.barriers |= inside.barriers
+        self.early += inside.early
+        self.cost += weight * inside.cost
+
+
+class _Walk:
+    """One analysis of a module."""
+
     def __init__(self, module: Module) -> None:
-        self.barriers: dict[Operation, int] = {}
-        self.early: dict[Operation, None] = {}
         self._accesses = Accesses(module)
+        self._known: dict[tuple[Block, State], _Found] = {}
         operations = list(module.kernel.body.walk())
         waits = [o.attributes["pending"] for o in operations if o.name in _WAITS]
         # Beyond this no wait tells counts of groups apart.
         self._most_groups: int = max(waits, default=0) + 1
 
-    def block(self, block: Block, state: State) -> State:
-        """Return what is left without a barrier behind a block that begins with `state`."""
+    def block(self, block: Block, state: State) -> _Found:
+        """Return what a walk of a block finds that begins with `state`."""
+        known = self._known.get((block, state))
+        if known is None:
+            known = self._known[block, state] = self._walked(block, state)
+        return known
+
+    def _walked(self, block: Block, state: State) -> _Found:
+        found = _Found(state)
         for operation in block.operations:
             match operation.name:
                 case "if":
-                    state = self._if(operation, state)
+                    self._if(operation, found)
                 case "for" | "while":
-                    state = self._loop(operation, state)
+                    self._loop(operation, found)
                 case "roles":
                     # The producer writes what mbarriers guard; a barrier is one of the consumers.
                     _, consumers = operation.regions
-                    state = self.block(consumers, state)
+                    inside = self.block(consumers, found.left)
+                    found.include(inside)
+                    found.left = inside.left
                 case "barrier":
-                    state = _met(state, groups=operation.attributes.get("groups", 1))
+                    found.left = _met(found.left, groups=operation.attributes.get("groups", 1))
                 case "async_commit":
-                    state = self._committed(state, dots=False)
+                    found.left = self._committed(found.left, dots=False)
                 case "tma_store":
-                    state = self._committed(self._operation(operation, state), dots=False)
+                    self._operation(operation, found)
+                    found.left = self._committed(found.left, dots=False)
                 case "dot" if is_asynchronous(operation):
-                    state = self._committed(self._operation(operation, state), dots=True)
+                    self._operation(operation, found)
+                    found.left = self._committed(found.left, dots=True)
                 case "async_wait" | "tma_store_wait" | "dot_wait":
                     pending: int = operation.attributes["pending"]
                     dots = operation.name == "dot_wait"
-                    state = frozenset(_arrived(access, pending, dots=dots) for access in state)
+                    arrived = (_arrived(access, pending, dots=dots) for access in found.left)
+                    found.left = frozenset(arrived)
                 case _:
-                    state = self._operation(operation, state)
-        return state
+                    self._operation(operation, found)
+        return found
 
-    def _operation(self, operation: Operation, state: State) -> State:
+    def _operation(self, operation: Operation, found: _Found) -> None:
         if not self._accesses.of(operation):
-            return state
+            return
         own = self._accesses.before(operation)
-        met = [before for before in state if any(access.meets(before) for access in own)]
+        met = [before for before in found.left if any(access.meets(before) for access in own)]
         due = [before for before in met if before.groups is None]
-        if self._decide(operation, bool(due), groups=_groups(own, due)):
-            state = _met(state, groups=self.barriers[operation])
+        if due:
+            found.meet(operation, groups=_groups(own, due))
         if any(before.groups is not None for before in met):
-            self.early[operation] = None
-        else:
-            self.early.pop(operation, None)
+            found.early.append(operation)
         if self._accesses.is_exchange(operation):
-            state = _met(state)
-        return state.union(self._accesses.left_by(operation))
+            found.left = _met(found.left)
+        found.left = found.left.union(self._accesses.left_by(operation))
 
-    def _if(self, branch: Operation, state: State) -> State:
-        self._decide(branch, needs_barrier=False)
-        after = self._branches(branch, state)
-        inside = self._cost(branch.regions)
-        if not inside or not (any(map(_waits, state)) or self._is_due(branch)):
-            return after
-        after_meeting = self._branches(branch, _met(state))
-        if self._decide(branch, self._cost(branch.regions) < inside):
-            return after_meeting
-        return self._branches(branch, state)
+    def _if(self, branch: Operation, found: _Found) -> None:
+        inside = self._branches(branch, found.left)
+        if inside.cost and (any(map(_waits, found.left)) or self._is_due(inside)):
+            after_meeting = self._branches(branch, _met(found.left))
+            if after_meeting.cost < inside.cost:
+                found.meet(branch)
+                inside = after_meeting
+        found.include(inside)
+        found.left = inside.left
 
-    def _is_due(self, branch: Operation) -> bool:
+    def _is_due(self, inside: _Found) -> bool:
         """Whether anything but an exchange inside a branch needs a barrier."""
-        inside = (inner for inner in branch.walk() if inner in self.barriers)
-        return any(not self._accesses.is_exchange(inner) for inner in inside)
+        return not all(map(self._accesses.is_exchange, inside.barriers))
 
-    def _branches(self, branch: Operation, state: State) -> State:
+    def _branches(self, branch: Operation, state: State) -> _Found:
         then, otherwise = (self.block(region, state) for region in branch.regions)
-        return then | otherwise
+        inside = _Found(then.left | otherwise.left)
+        inside.include(then)
+        inside.include(otherwise)
+        return inside
 
-    def _loop(self, loop: Operation, state: State) -> State:
-        self._decide(loop, needs_barrier=False)
-        after = self._settle(loop, state)
-        inside = self._cost(loop.regions)
-        if not inside or _met(state) == state:
-            return after
-        after_meeting = self._settle(loop, _met(state))
-        if self._decide(loop, self._cost(loop.regions) < inside):
-            return after_meeting
-        return self._settle(loop, state)
+    def _loop(self, loop: Operation, found: _Found) -> None:
+        inside = self._settle(loop, found.left)
+        if inside.cost and _met(found.left) != found.left:
+            after_meeting = self._settle(loop, _met(found.left))
+            if after_meeting.cost < inside.cost:
+                found.meet(loop)
+                inside = after_meeting
+        found.include(inside, weight=_LOOP_WEIGHT)
+        found.left = inside.left
 
-    def _settle(self, loop: Operation, state: State) -> State:
+    def _settle(self, loop: Operation, state: State) -> _Found:
         """Walk a loop until an iteration adds nothing to what the next begins with."""
         begin = state
         while True:
-            left, end = self._iterate(loop, begin)
+            inside, end = self._iterate(loop, begin)
             if end <= begin:
                 break
             begin |= end
         # Early rounds saw fewer barriers, so `begin` may hold what is never left: try without.
-        if state | end != begin:
-            less = state | end
-            left_less, end_less = self._iterate(loop, less)
+        less = state | end
+        if less != begin:
+            inside_less, end_less = self._iterate(loop, less)
             if end_less <= less:
-                left = left_less
-            else:
-                left, _ = self._iterate(loop, begin)
-        return frozenset(self._accesses.after_loop(access, loop) for access in left)
+                inside = inside_less
+        left = (self._accesses.after_loop(access, loop) for access in inside.left)
+        inside.left = frozenset(left)
+        return inside
 
-    def _iterate(self, loop: Operation, begin: State) -> tuple[State, State]:
-        """Return what is left where the loop may end, and what the next iteration begins with."""
-        left = begin
+    def _iterate(self, loop: Operation, begin: State) -> tuple[_Found, State]:
+        """Return what an iteration finds, with what is left where the loop may end, and what the
+        next iteration begins with.
+        """
+        inside = _Found(begin)
         if loop.name == "while":
-            left = self.block(loop.regions[0], begin)
-        end = self.block(loop.regions[-1], left)
-        return left, frozenset(self._accesses.next_iteration(access, loop) for access in end)
-
-    def _decide(self, operation: Operation, needs_barrier: bool, *, groups: int = 1) -> bool:
-        if needs_barrier:
-            self.barriers[operation] = groups
-        else:
-            self.barriers.pop(operation, None)
-        return needs_barrier
-
-    def _cost(self, regions: Iterable[Block]) -> int:
-        cost = 0
-        for region in regions:
-            for operation in region.operations:
-                weight = _LOOP_WEIGHT if operation.name in ("for", "while") else 1
-                cost += (operation in self.barriers) + weight * self._cost(operation.regions)
-        return cost
+            condition = self.block(loop.regions[0], begin)
+            inside.include(condition)
+            inside.left = condition.left
+        body = self.block(loop.regions[-1], inside.left)
+        inside.include(body)
+        end = (self._accesses.next_iteration(access, loop) for access in body.left)
+        return inside, frozenset(end)
 
     def _committed(self, state: State, *, dots: bool) -> State:
         """Return what is under way after one more group of dots, or of copies."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from tilewright.errors import InternalCompilerError
-from tilewright_compiler.ir.core import Block, Module
+from tilewright_compiler.ir.core import Block, Module, Operation
 from tilewright_compiler.ir.parser import parse_module
+from tilewright_compiler.ir.printer import print_module
 from tilewright_compiler.ir.verifier import verify
-from tilewright_compiler.schedule.insert_barriers import insert_barriers
+from tilewright_compiler.schedule.accesses import Access, Accesses
+from tilewright_compiler.schedule.insert_barriers import State, _Found, _Walk, insert_barriers
 
 # Two ways to spread 16 x 64 elements over four warps: rows, and columns, to each.
 ROWS = "#layout<16x64; r=1,2,4; l=8,16,32,64,128; w=256,512>"
@@ -60,8 +64,8 @@ def branch(then: str, otherwise: str = "") -> str:
     return f"if %c {{\n{then}yield\n}} else {{\n{otherwise}yield\n}}\n"
 
 
-def loop(body: str) -> str:
-    return f"for %c0, %n, %c1 (%i: i64) {{\n{body}yield\n}}\n"
+def loop(body: str, counter: str = "i") -> str:
+    return f"for %c0, %n, %c1 (%{counter}: i64) {{\n{body}yield\n}}\n"
 
 
 def pointers(name: str, argument: str, layout: str) -> str:
@@ -246,3 +250,96 @@ def test_all_threads_have_read_a_scalar_before_one_writes_it() -> None:
 def test_barriers_that_stand_are_enough() -> None:
     once = inserted(single() + tile(ROWS) + write("t", "a") + read("u", "a", COLUMNS))
     assert _outline(insert_barriers(once).kernel.body) == "S|L"
+
+
+_IN_PLACE = pointers("p", "x", ROWS) + pointers("q", "x", COLUMNS) + tile(ROWS)
+
+
+def update(name: str) -> str:
+    """Update a tile in place: others have read what a thread writes."""
+    return load(name, "q", COLUMNS) + store("p", "t")
+
+
+def chain(cases: int) -> str:
+    """Return `if ... elif ...`, with two updates in each case."""
+    case = update(f"a{cases}") + update(f"b{cases}")
+    return branch(case, chain(cases - 1)) if cases else ""
+
+
+def nest(levels: int) -> str:
+    """Return a loop in a branch in a loop ..., with an update in each."""
+    inside = branch(update(f"b{levels}") + nest(levels - 1)) if levels else ""
+    return loop(update(f"a{levels}") + inside + store("p", "t"), f"i{levels}")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (chain(1), "(l|s|l|s/)"),
+        (chain(2), "(l|s|l|s/(l|s|l|s/))"),
+        (nest(0), "(|l|ss)"),
+        (nest(1), "(|l|s|(l|s(|l|ss)/)s)"),
+    ],
+    ids=["one case", "two cases", "a loop", "a loop in a branch in a loop"],
+)
+def test_each_branch_and_loop_has_barriers_of_its_own(body: str, expected: str) -> None:
+    assert outline(_IN_PLACE + body) == expected
+
+
+@pytest.mark.parametrize(
+    "body", [chain(40), nest(8)], ids=["a chain of forty cases", "nested loops and branches"]
+)
+def test_deep_nesting_is_walked_few_times(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    visited: list[Operation] = []
+    before = Accesses.before
+
+    def counted(accesses: Accesses, operation: Operation) -> tuple[Access, ...]:
+        visited.append(operation)
+        return before(accesses, operation)
+
+    monkeypatch.setattr(Accesses, "before", counted)
+    inserted(_IN_PLACE + update("u") + body)
+    assert len(visited) <= 4 * len(set(visited))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_remembered_is_what_a_walk_finds(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = single() + ring() + _IN_PLACE + random_body(Random(seed), depth=3)
+    remembered = print_module(inserted(body))
+
+    def walked(walk: _Walk, block: Block, state: State) -> _Found:
+        return walk._walked(block, state)
+
+    monkeypatch.setattr(_Walk, "block", walked)
+    assert remembered == print_module(inserted(body))
+
+
+def random_body(random: Random, *, depth: int) -> str:
+    """Return a few accesses of a tile, of a ring and of an argument, in loops and branches."""
+    body = ""
+    for _ in range(random.randint(1, 4)):
+        name, layout = f"v{random.getrandbits(48)}", random.choice([ROWS, COLUMNS])
+        kinds = ["load", "store", "read", "write", "slot", "copy"]
+        match random.choice([*kinds, "if", "for", "if", "for"] if depth else kinds):
+            case "load":
+                body += load(name, "q", COLUMNS)
+            case "store":
+                body += store("p", "t")
+            case "read":
+                body += read(name, "a", layout)
+            case "write":
+                body += write("t", "a")
+            case "slot":
+                body += slot(name, random.randrange(3))
+                body += random.choice([read(f"{name}r", name, layout), write("t", name)])
+            case "copy":
+                body += copy("p", "a") + COMMIT.replace("%token", f"%{name}")
+                body += WAIT.replace("%token", f"%{name}")
+            case "if":
+                sides = [random_body(random, depth=depth - 1) for _ in range(2)]
+                body += branch(sides[0], random.choice([sides[1], ""]))
+            case "for":
+                body += loop(random_body(random, depth=depth - 1), name)
+    return body
