@@ -295,23 +295,24 @@ def _walk(warp: Warp, block: Block, arguments: tuple[Held, ...]) -> Walk:
             results = yield from _CONTROL[name](warp, operation)
             warp.held.update(zip(operation.results, results, strict=True))
         else:
-            warp.held[operation.result] = _elementwise(warp, operation)
+            held = _elementwise(warp, operation)
+            if held is not None:
+                warp.held[operation.result] = held
     return tuple([warp.held[value] for value in block.terminator.operands])
 
 
-def _elementwise(warp: Warp, operation: Operation) -> Array:
+def _elementwise(warp: Warp, operation: Operation) -> Array | None:
+    """Return the result of an operation on equal places; None of one that only checks."""
     compute = ELEMENTWISE.get(operation.name)
     if compute is None:
         msg = f"operation {operation.name!r} has no implementation, so the checker cannot run it"
         raise InternalCompilerError(msg)
-    values = (*operation.operands, operation.result)
+    values = (*operation.operands, *operation.results)
     layouts = {value.type.layout for value in values if isinstance(value.type, TileType)}
     if len(layouts) > 1 or None in layouts:
         raise warp.error(operation, "its tiles do not have one layout")
     operands = tuple([warp.array(value) for value in operation.operands])
-    result = compute(operation, operands, warp.program.batch)
-    assert result is not None, "operations without results are no elementwise ones"
-    return result
+    return compute(operation, operands, warp.program.batch)
 
 
 def _for(warp: Warp, operation: Operation) -> Walk:

@@ -77,6 +77,32 @@ def test_programs_that_wait_for_each_other_are_refused() -> None:
         scheduled.run(module, grid=(2, 1, 1), arguments=call)
 
 
+CHECKED = """
+@tl.kernel
+def checked(n, out):
+    tl.device_assert(n > 2, "more than two")
+    tl.store(out, 1)
+"""
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_asserts_are_checked(n: int, tmp_path: Path) -> None:
+    module = optimized(tmp_path, CHECKED, {"n": "i64", "out": "*i32"})
+    schedule = schedule_module(module)
+    out = np.zeros(1, np.int32)
+    call: Call = {"n": n, "out": out}
+    if n > 2:
+        scheduled.run(schedule, grid=(1, 1, 1), arguments=call)
+        assert out[0] == 1
+        return
+    with pytest.raises(InterpreterError, match="device_assert failed: more than two") as expected:
+        tile.run(module, grid=(1, 1, 1), arguments=call)
+    with pytest.raises(InterpreterError) as got:
+        scheduled.run(schedule, grid=(1, 1, 1), arguments=call)
+    assert str(got.value) == str(expected.value)
+    assert out[0] == 0
+
+
 def test_copies_read_and_arrive_early_and_late() -> None:
     """Over many seeds, a copy reads its source at its start and at its end, and arrives at both."""
     seen = set()
