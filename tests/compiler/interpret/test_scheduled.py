@@ -11,11 +11,13 @@ import pytest
 from helpers.interpreted_kernels import in_turn, row_softmax, strided_sum
 from helpers.kernel_source import signature_of
 from helpers.staged_kernels import KERNELS, arguments, optimized, types_of
-from tilewright.abi.signature import ConstexprValue
+from tilewright.abi.numpy_types import to_numpy
+from tilewright.abi.signature import ConstexprValue, parse_dtype
 from tilewright.errors import InterpreterError, OutOfBoundsError
 from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.interpret import scheduled, tile
 from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.warp.agreement import differ
 from tilewright_compiler.interpret.warp.copies import Copies
 from tilewright_compiler.interpret.warp.shared_memory import SharedMemory
 from tilewright_compiler.interpret.warp.traces import Access
@@ -101,6 +103,46 @@ def test_asserts_are_checked(n: int, tmp_path: Path) -> None:
         scheduled.run(schedule, grid=(1, 1, 1), arguments=call)
     assert str(got.value) == str(expected.value)
     assert out[0] == 0
+
+
+REDUCED = """
+@tl.kernel
+def reduced(x, whole, of_rows, moved):
+    rows, columns = tl.arange(0, 16), tl.arange(0, 32)
+    values = tl.load(x + rows[:, None] * 32 + columns[None, :])
+    tl.store(whole, tl.{kind}(tl.reshape(values, (512,)), axis=0))
+    row = tl.{kind}(values, axis=1)
+    tl.store(of_rows + rows, row)
+    tl.store(moved + columns, tl.{kind}(tl.trans(values) + row[None, :], axis=1))
+"""
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize("kind", ["sum", "max", "argmax"])
+def test_threads_may_hold_different_nans(kind: str, dtype: str, tmp_path: Path) -> None:
+    result = "i32" if kind == "argmax" else dtype
+    outputs = dict.fromkeys(["whole", "of_rows", "moved"], f"*{result}")
+    types: Types = {"x": f"*{dtype}", **outputs}
+    module = optimized(tmp_path, REDUCED.format(kind=kind), types)
+    schedule = schedule_module(module)
+    some = np.array([np.inf, -np.inf, np.nan, 1, 2, -np.inf, -np.nan, np.inf])
+    x = np.tile(some, 64).astype(to_numpy(parse_dtype(dtype)))
+    empty = np.zeros(32, to_numpy(parse_dtype(result)))
+    expected: Call = {"x": x, **{name: empty.copy() for name in outputs}}
+    got: Call = {"x": x, **{name: empty.copy() for name in outputs}}
+    tile.run(module, grid=(1, 1, 1), arguments=expected)
+    for seed in range(3):
+        scheduled.run(schedule, grid=(1, 1, 1), arguments=got, seed=seed)
+        for name in outputs:
+            ours, theirs = np.asarray(got[name]), np.asarray(expected[name])
+            np.testing.assert_array_equal(ours.astype(np.float64), theirs.astype(np.float64))
+
+
+def test_only_nans_are_equal_with_different_bits() -> None:
+    nans = np.array([0x7FC00000, 0xFFC00001, 0x80000000, 0x3F800000], np.uint32).view(np.float32)
+    others = np.array([0x7FC00001, 0x7F800001, 0x00000000, 0x7FC00000], np.uint32).view(np.float32)
+    assert differ(nans, others).tolist() == [False, False, True, True]
+    assert differ(nans.view(np.int32), others.view(np.int32)).all()
 
 
 def test_copies_read_and_arrive_early_and_late() -> None:

@@ -1,4 +1,4 @@
-"""Replicas agree: every place that holds an element of a tile holds the same bits.
+"""Replicas agree: every place that holds an element of a tile holds the same bits, or some NaN.
 
 Elementwise work on equal operands keeps replicas equal, so it is enough to look where values come
 from memory or from other threads. The warps reach such an operation one after the other; what the
@@ -16,9 +16,21 @@ from tilewright_compiler.ir.core import Value
 
 @dataclass(slots=True)
 class _Seen:
-    bits: Array
+    values: Array
     known: Array
     warps: int = 0
+
+
+def differ(left: Array, right: Array) -> Array:
+    """Return where two arrays of one type and shape have different bits; all NaNs are one value.
+
+    Which NaN an operation of NumPy gives depends on the order of its operands and on the processor,
+    so it says nothing about a schedule.
+    """
+    bits = f"u{left.dtype.itemsize}"
+    unlike = np.ascontiguousarray(left).view(bits) != np.ascontiguousarray(right).view(bits)
+    result: Array = unlike & ((left == left) | (right == right))
+    return result
 
 
 class Agreement:
@@ -35,15 +47,14 @@ class Agreement:
 
         `places` holds the flat index of each of the values, of a tile of `size` elements.
         """
-        bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
         key = result, turn
         seen = self._open.get(key)
         if seen is None:
-            seen = _Seen(np.zeros(size, bits.dtype), np.zeros(size, np.bool_))
+            seen = _Seen(np.zeros(size, values.dtype), np.zeros(size, np.bool_))
             self._open[key] = seen
-        unlike = seen.known[places] & (seen.bits[places] != bits)
-        seen.bits[places], seen.known[places] = bits, True
-        unlike |= seen.bits[places] != bits
+        unlike = seen.known[places] & differ(seen.values[places], values)
+        seen.values[places], seen.known[places] = values, True
+        unlike |= differ(seen.values[places], values)
         seen.warps += 1
         if seen.warps == self._num_warps:
             del self._open[key]

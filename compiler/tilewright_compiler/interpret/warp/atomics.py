@@ -14,7 +14,7 @@ import numpy as np
 from tilewright_compiler.analysis.access_plan import register_sources
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.ops.atomics import update, verb_of
-from tilewright_compiler.interpret.warp.fragments import from_bytes, to_bytes, vector_offsets
+from tilewright_compiler.interpret.warp.fragments import from_bytes, vector_offsets
 from tilewright_compiler.interpret.warp.moves import Exchange
 from tilewright_compiler.interpret.warp.places import owned, threads
 from tilewright_compiler.interpret.warp.state import Meeting, Warp, layout_of
@@ -85,7 +85,7 @@ def _told(
     offsets, registers = vector_offsets(plan.write, warp.index)
     places = start + np.broadcast_to(offsets, (NUM_LANES, len(registers))) * plan.size_bytes
     if writes.any():
-        stored = to_bytes(values[:, registers])[writes]
+        stored = values[:, registers][writes]
         memory.write(places[writes], stored, by[writes], access=access)
     yield Meeting(operation, access.turn)
     read = memory.read(places, by, plan.size_bytes, access=access)

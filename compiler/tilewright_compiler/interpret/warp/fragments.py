@@ -49,7 +49,7 @@ def write_fragment(
     offsets, registers = vector_offsets(plan, warp.index)
     warp.program.shared.write(
         tile.start + offsets * size,
-        to_bytes(values[:, registers]),
+        values[:, registers],
         threads(warp.index),
         access=warp.access(operation, tile.allocation),
     )

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from tilewright_compiler.interpret.numerics import Array
-from tilewright_compiler.interpret.warp.fragments import from_bytes, to_bytes, vector_offsets
+from tilewright_compiler.interpret.warp.fragments import from_bytes, vector_offsets
 from tilewright_compiler.interpret.warp.moves import Exchange, scratch_start
 from tilewright_compiler.interpret.warp.places import elements, images, owned, threads
 from tilewright_compiler.interpret.warp.state import Meeting, Warp, layout_of
@@ -71,7 +71,7 @@ def _write(
     places, registers = vector_offsets(plan, warp.index)
     warp.program.shared.write(
         start + places * values.dtype.itemsize,
-        to_bytes(values[:, registers]),
+        values[:, registers],
         threads(warp.index),
         access=warp.access(operation, operation),
     )

@@ -15,7 +15,8 @@ import numpy as np
 from tilewright_compiler.interpret import numerics
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.ops import hints
-from tilewright_compiler.interpret.warp.fragments import from_bytes, to_bytes, vector_offsets
+from tilewright_compiler.interpret.warp.agreement import differ
+from tilewright_compiler.interpret.warp.fragments import from_bytes, vector_offsets
 from tilewright_compiler.interpret.warp.places import elements, images, threads
 from tilewright_compiler.interpret.warp.state import Held, Meeting, Stop, Warp, layout_of
 from tilewright_compiler.ir.core import Operation, Value
@@ -181,7 +182,7 @@ def write_exchange(
     places, registers = vector_offsets(plan.write, warp.index)
     warp.program.shared.write(
         start + places * plan.size_bytes,
-        to_bytes(values[:, registers]),
+        values[:, registers],
         threads(warp.index),
         access=warp.access(operation, operation),
     )
@@ -209,8 +210,7 @@ def as_result(warp: Warp, operation: Operation, result: Value, values: Array) ->
     if isinstance(result.type, TileType):
         warp.agree(operation, values, result=result)
         return values
-    bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
-    if (bits != bits[0]).any():
+    if differ(values, np.broadcast_to(values[0], values.shape)).any():
         raise warp.error(operation, "lanes have different results")
     scalar: Array = values[0]
     warp.agree(operation, scalar, result=result)

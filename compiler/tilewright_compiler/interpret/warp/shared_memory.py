@@ -20,6 +20,7 @@ import numpy as np
 from tilewright.errors import ScheduleError
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.interpret.numerics import Array
+from tilewright_compiler.interpret.warp.agreement import differ
 from tilewright_compiler.interpret.warp.clocks import Clocks, Mbarrier
 from tilewright_compiler.interpret.warp.proxies import Conflict, Proxies
 from tilewright_compiler.interpret.warp.traces import (
@@ -128,11 +129,11 @@ class SharedMemory:
         return self._units[units].view(np.uint8).reshape(*starts.shape, size_bytes)
 
     def write(self, starts: Array, values: Array, threads: Array, *, access: Access) -> None:
-        """Write the bytes `values` [..., size_bytes] at `starts` [...].
+        """Write the elements `values` [...] at `starts` [...].
 
         Threads that write one place in one access must write one value: they hold replicas.
         """
-        units, by = self._spread(starts, threads, values.shape[-1], access)
+        units, by = self._spread(starts, threads, values.dtype.itemsize, access)
         new = np.ascontiguousarray(values).view(self._units.dtype).ravel()
         number = self._accesses.number(access)
         self._refuse_in_flight(units, by, access)
@@ -142,9 +143,10 @@ class SharedMemory:
         if racing.any():
             self._race(units, by, racing, access, self._wrote)
         self._refuse_readers(units, by, access)
-        old = self._units[units]
+        earlier = np.where(replica, self._units[units], new)
         self._units[units] = new
-        unlike = (self._units[units] != new) | (replica & (old != new))
+        unlike = _unlike(earlier, new, values.dtype)
+        unlike |= _unlike(self._units[units], new, values.dtype)
         if unlike.any():
             self._fail(units, by, unlike, access, "disagrees with a replica of the same element")
         shared = replica & (self._wrote.thread[units] != by)
@@ -348,3 +350,12 @@ class SharedMemory:
         thread = thread_text(int(threads[first]))
         msg = f"{access_text(access)} by {thread}, {places}: {what}"
         raise ScheduleError(placed(self._where, msg, access, other))
+
+
+def _unlike(left: Array, right: Array, dtype: np.dtype[np.generic]) -> Array:
+    """Return which units [n] differ between elements of a type that differ."""
+    unlike: Array = left != right
+    if unlike.any():
+        elements = differ(left.view(dtype), right.view(dtype))
+        unlike &= np.repeat(elements, left.size // elements.size)
+    return unlike
