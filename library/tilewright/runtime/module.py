@@ -9,8 +9,9 @@ and logged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from itertools import takewhile
 
 from tilewright.abi.arguments import AbiParameter, LaunchAbi
 from tilewright.abi.manifest import PTX
@@ -64,28 +65,24 @@ def load(
 
     With `is_bundled` the first of those that a bundle holds.
     """
-    candidates = _among(decision.candidates, is_bundled=is_bundled)
+    candidates = [c for c in decision.candidates if c.origin in BUNDLED or not is_bundled]
     return _load_first(decision, candidates, device=device, fetch=fetch)
 
 
 def load_second(loaded: LoadedKernel, *, fetch: Fetch, is_bundled: bool = False) -> LoadedKernel:
     """Load what serves the launches for which the condition of `loaded` does not hold.
 
-    That is the next candidate without a condition that the driver accepts, with `is_bundled` the
-    next of those that a bundle holds. Raises ResolveError with the trace.
+    That is the next candidate without a condition that the driver accepts. With `is_bundled` none
+    from the first on that would be compiled: it comes before the floor. Raises ResolveError with
+    the trace.
     """
     decision = loaded.decision
     behind = decision.candidates[decision.candidates.index(loaded.candidate) + 1 :]
-    candidates = [each for each in _among(behind, is_bundled=is_bundled) if each.takes_all]
+    candidates: Iterable[Candidate] = [each for each in behind if each.takes_all]
+    if is_bundled:
+        candidates = takewhile(lambda each: each.origin in BUNDLED, candidates)
     unmet = loaded.abi.tma_ok
     return _load_first(decision, candidates, device=loaded.device, fetch=fetch, unmet=unmet)
-
-
-def _among(candidates: Sequence[Candidate], *, is_bundled: bool) -> Sequence[Candidate]:
-    """Return those that a bundle holds, if asked for; else all."""
-    if not is_bundled:
-        return candidates
-    return [candidate for candidate in candidates if candidate.origin in BUNDLED]
 
 
 def _load_first(

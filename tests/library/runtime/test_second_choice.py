@@ -315,15 +315,23 @@ preload(strided, signatures=tuple(wanted))
     assert compiled_texts(tmp_path) == ["first", "common"] * 2
 
 
-def test_what_was_preloaded_may_still_be_compiled_for_other_arguments(tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", [("sm_90a", "ptx"), ("sm_90a",)], ids=["no floor", "floor"])
+def test_what_was_preloaded_may_still_be_compiled_for_other_arguments(
+    tmp_path: Path, missing: tuple[str, ...]
+) -> None:
     wanted = signatures(
         strided, x=(float32,), out=(float32,), row_stride=int64, column_stride=int64, BLOCK=64
     )
-    others = [target for target in TARGETS if target not in ("sm_90a", "ptx")]
+    others = [target for target in TARGETS if target not in missing]
     write_bundle(tmp_path / "some", {strided: wanted}, targets=others, own={"strided": OWN})
     done = run_unbundled(tmp_path, _PRELOAD + _BOTH, bundle=tmp_path / "some")
     assert blocks(done) == ["grid=3,1,1 block=384", "grid=3,1,1 block=128"] * 2
     assert compiled_texts(tmp_path) == ["common"]
+    # Without the compiler the floor is what is left, and preloading loads it.
+    if "ptx" not in missing:
+        program = _PRELOAD + _BOTH.replace("BLOCK=64", "BLOCK=64, stream=7")
+        done = run(tmp_path / "some", tmp_path, program)
+        assert sorted(loads(done)) == ["ptx", "ptx", "sm_90a+tma", "sm_90a+tma"]
 
 
 def test_the_second_choice_of_a_bundle_without_one_is_compiled(tmp_path: Path) -> None:
