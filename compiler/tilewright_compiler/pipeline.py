@@ -101,11 +101,12 @@ def compile_signature(
     for target in targets if texts != "common" else ():
         own = _scheduled(optimized, target, record) if target in OWN_TEXTS else None
         if own is not None:
-            _check_parameters(kernel, _abi(own))
+            own_abi = _abi(own)
+            _check_parameters(kernel, own_abi)
             text = _ptx(own, OWN_TEXTS[target], options=options, store=store, record=record)
             own_ptx[target] = text.text
             made = _cubin(text, target, options=options, store=store, record=record)
-            cubins.append(replace(made, abi=_abi(own)))
+            cubins.append(replace(made, abi=own_abi))
     abi, ptx = cubins[0].abi if cubins else None, ""
     others = [target for target in targets if texts != "first" or target not in own_ptx]
     if others or not targets:

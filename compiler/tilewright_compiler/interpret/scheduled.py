@@ -296,8 +296,7 @@ def _walk(warp: Warp, block: Block, arguments: tuple[Held, ...]) -> Walk:
             warp.held.update(zip(operation.results, results, strict=True))
         else:
             held = _elementwise(warp, operation)
-            if held is not None:
-                warp.held[operation.result] = held
+            warp.held.update((result, held) for result in operation.results if held is not None)
     return tuple([warp.held[value] for value in block.terminator.operands])
 
 
@@ -312,7 +311,9 @@ def _elementwise(warp: Warp, operation: Operation) -> Array | None:
     if len(layouts) > 1 or None in layouts:
         raise warp.error(operation, "its tiles do not have one layout")
     operands = tuple([warp.array(value) for value in operation.operands])
-    return compute(operation, operands, warp.program.batch)
+    result = compute(operation, operands, warp.program.batch)
+    assert (result is None) == (not operation.results), "what only checks has no result"
+    return result
 
 
 def _for(warp: Warp, operation: Operation) -> Walk:
