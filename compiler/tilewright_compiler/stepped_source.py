@@ -22,17 +22,12 @@ from tilewright.language.source import bounded_nesting
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.frontend.carried import assigned_names
 from tilewright_compiler.frontend.escapes import escapes_of
+from tilewright_compiler.frontend.expressions import COMPARE_SYMBOLS
 
 STEPPER = "__stepper__"
 _NOWHERE: dict[str, Any] = {"lineno": -1, "col_offset": -1, "end_lineno": -1, "end_col_offset": -1}
-_ORDERS: dict[type[ast.cmpop], str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-}
+# `is` and `in` are of what is known when a kernel is compiled, and stay Python's.
+_PYTHONS = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +187,9 @@ class _Rewriter(_Copier):
         return left
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        if len(node.ops) == 1 or any(type(op) not in _ORDERS for op in node.ops):
+        if len(node.ops) == 1 or any(isinstance(op, _PYTHONS) for op in node.ops):
             return self.generic_visit(node)
-        symbols: list[ast.expr] = [_constant(node, _ORDERS[type(op)]) for op in node.ops]
+        symbols: list[ast.expr] = [_constant(node, COMPARE_SYMBOLS[type(op)]) for op in node.ops]
         values = map(self.visit, (node.left, *node.comparators))
         return _ask(node, "chain", ast.Tuple(symbols, ast.Load(), **_place(node)), *values)
 

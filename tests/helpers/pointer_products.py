@@ -28,18 +28,24 @@ def rows_and_columns(
     tl.store(c + rows[:, None] * n + columns[None, :], total.to(c.dtype), mask=mask)
 
 
+@tl.kernel
+def tile_of_group(m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr):
+    """Return the program's row and column of tiles, as Triton's tutorial deals them out."""
+    program = tl.program_id(0)
+    tiles_m, tiles_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
+    first = program // (GROUP * tiles_n) * GROUP
+    inside = program % (GROUP * tiles_n)
+    width = tl.minimum(tiles_m - first, GROUP)
+    return first + inside % width, inside // width
+
+
 @tl.kernel(divisible=("a_row", "b_row", "c_row"))
 def moving_pointers(
     a, b, c, m, n, k, a_row, b_row, c_row,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Write `a @ b`, of pointers that the loop moves, in groups of rows of tiles."""
-    program = tl.program_id(0)
-    tiles_m, tiles_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
-    first = program // (GROUP * tiles_n) * GROUP
-    inside = program % (GROUP * tiles_n)
-    width = tl.minimum(tiles_m - first, GROUP)
-    tile_m, tile_n = first + inside % width, inside // width
+    tile_m, tile_n = tile_of_group(m, n, BLOCK_M, BLOCK_N, GROUP)
     tl.assume(tile_m >= 0)
     tl.assume(tile_n >= 0)
     rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -178,12 +184,7 @@ def wrapping_pointers(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Write `a @ b`, without its negative numbers, of rows and columns that wrap at the edges."""
-    program = tl.program_id(0)
-    tiles_m, tiles_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
-    first = program // (GROUP * tiles_n) * GROUP
-    inside = program % (GROUP * tiles_n)
-    width = tl.minimum(tiles_m - first, GROUP)
-    tile_m, tile_n = first + inside % width, inside // width
+    tile_m, tile_n = tile_of_group(m, n, BLOCK_M, BLOCK_N, GROUP)
     tl.assume(tile_m >= 0)
     tl.assume(tile_n >= 0)
     rows = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M)) % m

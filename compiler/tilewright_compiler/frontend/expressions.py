@@ -43,7 +43,7 @@ BINARY_SYMBOLS: dict[type[ast.operator], str] = {
     ast.RShift: ">>",
     ast.MatMult: "@",
 }
-_COMPARE_SYMBOLS: dict[type[ast.cmpop], str] = {
+COMPARE_SYMBOLS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
     ast.Lt: "<",
@@ -174,7 +174,7 @@ def _compare(scope: Scope, node: ast.Compare) -> Operand:
 def _links(scope: Scope, left: Operand, links: list[tuple[ast.cmpop, ast.expr]]) -> Operand:
     """Compare with each link in turn; one number that is false is the end, as in Python."""
     (op, comparator), *rest = links
-    symbol, right = _COMPARE_SYMBOLS[type(op)], evaluate(scope, comparator)
+    symbol, right = COMPARE_SYMBOLS[type(op)], evaluate(scope, comparator)
     if symbol in ("in", "not in"):
         link = _membership(scope, symbol, left, right)
     else:

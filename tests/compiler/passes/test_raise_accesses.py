@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from helpers import pointer_products as kernels
 from helpers.kernel_source import load_kernel, signature_of
 from helpers.mutations import find
+from helpers.product_launches import SMALL, WIDE, launch_of, optimized
 from tilewright.abi.signature import ConstexprValue
 from tilewright.language.kernel import Kernel
 from tilewright_compiler.analysis.tensor_maps import launch_condition
@@ -33,8 +33,6 @@ from tilewright_compiler.passes import optimize
 from tilewright_compiler.passes.raise_accesses import raise_accesses
 from tilewright_compiler.schedule.hopper import schedule_hopper, why_not
 
-SMALL = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32}
-
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -43,59 +41,29 @@ class Case:
     kernel: Kernel
     batch: int = 1
     is_turned: bool = False
-    more: tuple[tuple[str, int], ...] = ()
 
 
 CASES = {
     "rows and columns": Case(kernels.rows_and_columns),
-    "moving pointers": Case(kernels.moving_pointers, more=(("GROUP", 2),)),
+    "moving pointers": Case(kernels.moving_pointers),
     "block pointers": Case(kernels.block_pointers),
     "batched, turned": Case(kernels.batched_turned, batch=3, is_turned=True),
 }
 
 
 @cache
-def optimized(name: str, *, num_warps: int = 4, wide: bool = False) -> Module:
-    case = CASES[name]
-    tiles = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64} if wide else SMALL
-    types: dict[str, ConstexprValue] = {
-        p.name: f"*{'bf16' if wide else 'f16'}" if p.name in "abc" else "i64"
-        for p in case.kernel.parameters
-        if not p.is_constexpr
-    }
-    types |= {**tiles, **dict(case.more)}
-    signature = signature_of(case.kernel, types, specialization="fast", num_warps=num_warps)
-    module = optimize(lower_kernel(case.kernel, replace(signature, num_stages=3)))
-    verify(module)
-    return module
+def module_of(name: str) -> Module:
+    return optimized(CASES[name].kernel, SMALL)
 
 
 def launch(name: str, m: int, n: int, k: int, seed: int = 0) -> Launch:
-    """Return a launch on small numbers; sizes along contiguous axes are multiples of 16."""
     case = CASES[name]
-    generator = np.random.default_rng(seed)
-
-    def matrices(rows: int, columns: int) -> NDArray[np.float16]:
-        size = case.batch * rows * columns
-        memory = np.zeros(size + 32, np.float16)
-        start = -(memory.ctypes.data // 2) % 32
-        result: NDArray[np.float16] = memory[start : start + size]
-        result[:] = generator.integers(-3, 4, size) / 4
-        return result.reshape(case.batch, rows, columns)
-
-    b = matrices(n, k) if case.is_turned else matrices(k, n)
-    arrays = {"a": matrices(m, k), "b": b, "c": matrices(m, n)}
-    scalars = {"m": m, "n": n, "k": k, "a_row": k, "b_row": n, "c_row": n}
-    scalars |= {"a_batch": m * k, "b_batch": n * k, "c_batch": m * n}
-    names = {p.name for p in case.kernel.parameters}
-    tiles = -(-m // 64), -(-n // 32)
-    grid = (tiles[0] * tiles[1], 1, 1) if name == "moving pointers" else (*tiles, case.batch)
-    return Launch(grid, {**arrays, **{key: v for key, v in scalars.items() if key in names}})
+    return launch_of(case.kernel, m, n, k, seed=seed, batch=case.batch, is_turned=case.is_turned)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_access_becomes_a_block(name: str) -> None:
-    raised = raise_accesses(optimized(name), stores=True)
+    raised = raise_accesses(module_of(name), stores=True)
     verify(raised)
     names = [operation.name for operation in raised.kernel.body.walk()]
     assert names.count("descriptor_load") == 2
@@ -108,7 +76,7 @@ def test_every_access_becomes_a_block(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_stores_are_left_where_asked(name: str) -> None:
-    raised = raise_accesses(optimized(name), stores=False)
+    raised = raise_accesses(module_of(name), stores=False)
     assert len(find(raised, "descriptor_load")) == 2
     assert len(find(raised, "store")) == 1
 
@@ -118,15 +86,15 @@ def test_stores_are_left_where_asked(name: str) -> None:
 @given(m=st.integers(1, 130), n=st.integers(1, 5), k=st.integers(1, 6), seed=st.integers(0, 2**31))
 def test_the_meaning_stays(name: str, m: int, n: int, k: int, seed: int) -> None:
     given_, raised_ = launch(name, m, 16 * n, 16 * k, seed), launch(name, m, 16 * n, 16 * k, seed)
-    tile.run(optimized(name), grid=given_.grid, arguments=given_.arguments)
-    raised = raise_accesses(optimized(name), stores=True)
+    tile.run(module_of(name), grid=given_.grid, arguments=given_.arguments)
+    raised = raise_accesses(module_of(name), stores=True)
     tile.run(raised, grid=raised_.grid, arguments=raised_.arguments)
     np.testing.assert_array_equal(given_.arguments["c"], raised_.arguments["c"])
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_schedules_are_proven(name: str) -> None:
-    module = optimized(name)
+    module = module_of(name)
     scheduled = schedule_hopper(module)
     assert scheduled is not None, why_not(module)
     assert prove(module, scheduled, [launch(name, 100, 48, 80)], seeds=(0, 1))
@@ -134,7 +102,7 @@ def test_schedules_are_proven(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_machine_code(name: str) -> None:
-    scheduled = schedule_hopper(optimized(name, num_warps=8, wide=True))
+    scheduled = schedule_hopper(optimized(CASES[name].kernel, WIDE, num_warps=8, dtype="bf16"))
     assert scheduled is not None
     cubin = assemble(
         lower_to_ptx(emit_module(scheduled), flavor=HOPPER, options=DEFAULT),
@@ -146,7 +114,7 @@ def test_machine_code(name: str) -> None:
 
 
 def test_sizes_and_strides_are_conditions_of_the_launch() -> None:
-    scheduled = schedule_hopper(optimized("batched, turned"))
+    scheduled = schedule_hopper(module_of("batched, turned"))
     assert scheduled is not None
     condition = launch_condition(scheduled)
     assert {"m > 0", "n > 0", "k > 0"} <= set(condition.split(" and "))
@@ -156,8 +124,8 @@ def test_the_same_text_comes_of_it_every_time() -> None:
     """No order of a set, which differs from process to process, gets into a kernel."""
     texts = set()
     for _ in range(3):
-        optimized.cache_clear()
-        texts.add(print_module(raise_accesses(optimized("batched, turned"), stores=True)))
+        module_of.cache_clear()
+        texts.add(print_module(raise_accesses(module_of("batched, turned"), stores=True)))
     assert len(texts) == 1
 
 

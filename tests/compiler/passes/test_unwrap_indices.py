@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,68 +9,31 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from helpers import pointer_products as kernels
-from helpers.kernel_source import load_kernel, signature_of
+from helpers.kernel_source import load_kernel
 from helpers.mutations import find
-from tilewright.abi.signature import ConstexprValue
-from tilewright.language.kernel import Kernel
+from helpers.product_launches import SMALL, WIDE, launch_of, optimized
 from tilewright_compiler.analysis.tensor_maps import launch_condition
 from tilewright_compiler.backend.ptx import lower_to_ptx
 from tilewright_compiler.backend.ptxas import assemble
 from tilewright_compiler.capabilities import HOPPER
 from tilewright_compiler.emit.module import emit_module
-from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.interpret import tile
-from tilewright_compiler.interpret.proof import Launch, prove
+from tilewright_compiler.interpret.proof import prove
 from tilewright_compiler.ir.core import Module
 from tilewright_compiler.ir.verifier import verify
 from tilewright_compiler.options import DEFAULT
-from tilewright_compiler.passes import optimize
 from tilewright_compiler.passes.raise_accesses import raise_accesses
 from tilewright_compiler.passes.unwrap_indices import unwrap_indices
 from tilewright_compiler.schedule.hopper import schedule_hopper, why_not
 
-SMALL = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32}
-WIDE = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}
 CASES = {"remainders": kernels.wrapping_pointers, "zeros": kernels.clamped_rows}
-
-
-def lowered(kernel: Kernel, tiles: dict[str, int], *, num_warps: int = 4) -> Module:
-    names = [p.name for p in kernel.parameters if not p.is_constexpr]
-    types: dict[str, ConstexprValue] = {n: "*f16" if n in "abc" else "i64" for n in names}
-    types |= tiles
-    if any(p.name == "GROUP" for p in kernel.parameters):
-        types["GROUP"] = 2
-    signature = signature_of(kernel, types, specialization="fast", num_warps=num_warps)
-    module = optimize(lower_kernel(kernel, replace(signature, num_stages=3)))
-    verify(module)
-    return module
 
 
 @cache
 def module_of(name: str) -> Module:
-    return lowered(CASES[name], SMALL)
-
-
-def launch(name: str, m: int, n: int, k: int, seed: int = 0) -> Launch:
-    """Return a launch on small numbers; sizes along contiguous axes are multiples of 16."""
-    generator = np.random.default_rng(seed)
-
-    def matrix(rows: int, columns: int) -> NDArray[np.float16]:
-        memory = np.zeros(rows * columns + 32, np.float16)
-        start = -(memory.ctypes.data // 2) % 32
-        result: NDArray[np.float16] = memory[start : start + rows * columns]
-        result[:] = generator.integers(-3, 4, rows * columns) / 4
-        return result.reshape(rows, columns)
-
-    arrays = {"a": matrix(m, k), "b": matrix(k, n), "c": matrix(m, n)}
-    scalars = {"m": m, "n": n, "k": k, "a_row": k, "b_row": n, "c_row": n}
-    known = {p.name for p in CASES[name].parameters}
-    tiles = -(-m // 64), -(-n // 32)
-    grid = (tiles[0] * tiles[1], 1, 1) if name == "remainders" else (*tiles, 1)
-    return Launch(grid, {**arrays, **{key: v for key, v in scalars.items() if key in known}})
+    return optimized(CASES[name], SMALL)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -89,7 +51,8 @@ def test_every_access_becomes_a_block(name: str) -> None:
 @settings(max_examples=10, deadline=None)
 @given(m=st.integers(1, 130), n=st.integers(1, 5), k=st.integers(1, 6), seed=st.integers(0, 2**31))
 def test_what_is_stored_stays(name: str, m: int, n: int, k: int, seed: int) -> None:
-    before, after = launch(name, m, 16 * n, 16 * k, seed), launch(name, m, 16 * n, 16 * k, seed)
+    sizes = m, 16 * n, 16 * k
+    before, after = (launch_of(CASES[name], *sizes, seed=seed) for _ in range(2))
     tile.run(module_of(name), grid=before.grid, arguments=before.arguments)
     tile.run(unwrap_indices(module_of(name)), grid=after.grid, arguments=after.arguments)
     np.testing.assert_array_equal(before.arguments["c"], after.arguments["c"])
@@ -100,12 +63,12 @@ def test_schedules_are_proven(name: str) -> None:
     module = module_of(name)
     scheduled = schedule_hopper(module)
     assert scheduled is not None, why_not(module)
-    assert prove(module, scheduled, [launch(name, 100, 48, 80)], seeds=(0, 1))
+    assert prove(module, scheduled, [launch_of(CASES[name], 100, 48, 80)], seeds=(0, 1))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_machine_code_multiplies_what_is_copied(name: str) -> None:
-    scheduled = schedule_hopper(lowered(CASES[name], WIDE, num_warps=8))
+    scheduled = schedule_hopper(optimized(CASES[name], WIDE, num_warps=8))
     assert scheduled is not None
     assert {"m > 0", "n > 0", "k > 0"} <= set(launch_condition(scheduled).split(" and "))
     ptx = lower_to_ptx(emit_module(scheduled), flavor=HOPPER, options=DEFAULT)
@@ -183,7 +146,7 @@ def edited(directory: Path, edits: tuple[tuple[str, str], ...]) -> Module:
         assert old in text
         text = text.replace(old, new)
     tiles = SMALL | {"BLOCK_N": 64}
-    return lowered(load_kernel(directory, text), tiles)
+    return optimized(load_kernel(directory, text), tiles)
 
 
 @pytest.mark.parametrize("edits", KEPT.values(), ids=KEPT)
@@ -221,7 +184,7 @@ def late(a, b, c, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K
         )
         total = tl.dot(left, right)
 """
-    module = lowered(load_kernel(tmp_path, text), SMALL)
+    module = optimized(load_kernel(tmp_path, text), SMALL)
     assert unwrap_indices(module) is module
     now = text.replace("        tl.store", "        #tl.store").replace(
         "total = tl.dot(left, right)\n",
@@ -230,7 +193,7 @@ def late(a, b, c, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K
     )
     other = tmp_path / "now"
     other.mkdir()
-    module = lowered(load_kernel(other, now), SMALL)
+    module = optimized(load_kernel(other, now), SMALL)
     assert not find(unwrap_indices(module), "rem")
 
 
@@ -245,6 +208,6 @@ def test_a_wrap_may_stand_behind_the_load(tmp_path: Path) -> None:
             lefts = a + tl.where(known, own, 0)[:, None] * k
             tl.device_print("x", start)""",
     )
-    module = lowered(load_kernel(tmp_path, text), SMALL | {"BLOCK_N": 64})
+    module = optimized(load_kernel(tmp_path, text), SMALL | {"BLOCK_N": 64})
     assert unwrap_indices(module) is module
     assert schedule_hopper(module) is None
