@@ -17,7 +17,6 @@ from tilewright_compiler.frontend.operands import (
     Constant,
     Number,
     Operand,
-    describe,
     describe_given,
     describe_type,
     is_number,
