@@ -10,6 +10,7 @@ ready while the rest is imported.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,6 +21,7 @@ from tilewright.abi.target import Target
 from tilewright.errors import (
     ArgumentError,
     InternalCompilerError,
+    KernelSyntaxError,
     TilewrightError,
     ToolchainError,
 )
@@ -203,6 +205,13 @@ def _border(kernel: Kernel, signature: KernelSignature) -> Iterator[None]:
         yield
     except (TilewrightError, KeyboardInterrupt):
         raise
+    except RecursionError as error:
+        msg = (
+            f"{kernel.qualified_name} is nested too deeply: compiling it takes more than the "
+            f"{sys.getrecursionlimit()} frames that Python allows; nest it less, call from less "
+            "deep, or allow more by sys.setrecursionlimit"
+        )
+        raise KernelSyntaxError(msg, (kernel.location,)) from error
     except Exception as error:
         msg = (
             f"the compiler failed on kernel {kernel.qualified_name} {signature} with "

@@ -28,8 +28,9 @@ from tilewright_compiler.analysis.alias import written_arguments
 from tilewright_compiler.analysis.tensor_maps import added_parameters, launch_condition
 from tilewright_compiler.backend.cubin import check_cubin
 from tilewright_compiler.backend.dependent_launch import with_wait
+from tilewright_compiler.backend.inline_ptx import at_its_call
 from tilewright_compiler.backend.ptx import lower_to_ptx, parse_ptx
-from tilewright_compiler.backend.ptxas import assemble
+from tilewright_compiler.backend.ptxas import AssemblyError, assemble
 from tilewright_compiler.capabilities import BASELINE, OWN_TEXTS, PtxFlavor, capabilities_of
 from tilewright_compiler.emit.module import emit_module
 from tilewright_compiler.frontend.lower import lower_kernel
@@ -105,7 +106,7 @@ def compile_signature(
             _check_parameters(kernel, own_abi)
             text = _ptx(own, OWN_TEXTS[target], options=options, store=store, record=record)
             own_ptx[target] = text.text
-            made = _cubin(text, target, options=options, store=store, record=record)
+            made = _cubin(own, text, target, options=options, store=store, record=record)
             cubins.append(replace(made, abi=own_abi))
     abi, ptx = cubins[0].abi if cubins else None, ""
     others = [target for target in targets if texts != "first" or target not in own_ptx]
@@ -120,7 +121,9 @@ def compile_signature(
         common = _ptx(module, BASELINE, options=options, store=store, record=record)
         ptx = common.text
         record.record("ptx", lambda: ptx)
-        cubins += [_cubin(common, t, options=options, store=store, record=record) for t in others]
+        cubins += [
+            _cubin(module, common, t, options=options, store=store, record=record) for t in others
+        ]
     # Of a target's cubins its own, which came first, stays before that of the common text.
     cubins.sort(key=lambda cubin: list(targets).index(cubin.target))
     assert abi is not None, "there is a text"
@@ -259,7 +262,13 @@ def _ptx(
 
 
 def _cubin(
-    ptx: Ptx, target: Target, *, options: CompileOptions, store: Store | None, record: Snapshots
+    module: Module,
+    ptx: Ptx,
+    target: Target,
+    *,
+    options: CompileOptions,
+    store: Store | None,
+    record: Snapshots,
 ) -> Cubin:
     name = f"ptxas {target}"
     ptx = with_wait(ptx, target)
@@ -271,7 +280,13 @@ def _cubin(
             record.cached(name)
             return _unpack_cubin(found, target)
     with record.phase(name):
-        cubin = assemble(ptx, target, options=options)
+        try:
+            cubin = assemble(ptx, target, options=options)
+        except AssemblyError as error:
+            told = at_its_call(error, module)
+            if told is None:
+                raise
+            raise told from error
     if store is not None:
         _put(store, key, _pack_cubin(cubin))
     return cubin

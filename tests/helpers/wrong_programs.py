@@ -564,6 +564,13 @@ CALLS = (
         "here\n@tl.kernel\ndef wrong(n):\n    a = f(n)\n",
     ),
     WrongProgram(
+        "result of a kernel that returns nothing",
+        KernelTypeError,
+        ("`+`", "got None", "a kernel without `return`"),
+        "@tl.kernel\ndef f(x):\n    tl.store(x, 1.0)\n@tl.kernel\ndef wrong(x):\n    a = f(x)\n    "
+        "b = a + 1.0  # here\n",
+    ),
+    WrongProgram(
         "run-time argument for constexpr",
         KernelTypeError,
         ("`W` of kernel `f` is tl.constexpr", "i64 scalar"),

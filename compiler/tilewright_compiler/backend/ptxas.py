@@ -42,6 +42,16 @@ _COMPILE_TIME = re.compile(r"^.*Compile time = .*\n", re.MULTILINE)
 _WARNING = re.compile(r"^.*(?:warning\s*:|\(C75\d\d\)).*$", re.MULTILINE)
 
 
+class AssemblyError(InternalCompilerError):
+    """PTX that ptxas refuses for a target; `log` is what it says of which lines of `text`."""
+
+    def __init__(self, message: str, text: str, target: Target, log: str) -> None:
+        super().__init__(message)
+        self.text = text
+        self.target = target
+        self.log = log
+
+
 def assemble(
     ptx: Ptx | str,
     target: Target,
@@ -53,8 +63,8 @@ def assemble(
 
     What asks for room for several programs at once gives way before registers are spilled.
 
-    Raises InternalCompilerError when ptxas refuses, crashes or does not finish; ToolchainError
-    without ptxas.
+    Raises AssemblyError when ptxas refuses or crashes, InternalCompilerError when it does not
+    finish; ToolchainError without ptxas.
     """
     parsed = parse_ptx(ptx) if isinstance(ptx, str) else ptx
     attempts = [(parsed, flags) for flags in _ATTEMPTS]
@@ -111,7 +121,7 @@ def _attempt(
                 f"ptxas refused {ptx.entry} for {target} with exit code {done.returncode}: "
                 f"{log.strip()[:_MAX_MESSAGE]}{where}"
             )
-            raise InternalCompilerError(msg)
+            raise AssemblyError(msg, ptx.text, target, log)
         data = result.read_bytes()
     cubin = _cubin(data, log, entry=ptx.entry, target=target)
     return replace(cubin, waits=WAIT in ptx.text)

@@ -7,7 +7,7 @@ enough for the second rounding to be harmless. Only f32 and f64 multiply-adds ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64
@@ -25,6 +25,7 @@ CONTRACT = " {fastmathFlags = #llvm.fastmath<contract>}"
 
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _MIN_MAX = {"min": "minimum", "max": "maximum"}
+_LETTERS = {16: "h", 32: "r", 64: "l"}
 _FMOD = {32: "__nv_fmodf", 64: "__nv_fmod"}
 _FLOAT_PREDICATES = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
@@ -47,6 +48,20 @@ _HIGH_PRODUCT = {
     ("int", 64): "llvm.nvvm.mulhi.ll",
     ("uint", 64): "llvm.nvvm.mulhi.ull",
 }
+
+
+# LLVM's analysis of integer minima of maxima of minima, as networks that sort have them, takes time
+# exponential in their depth. Where a thread has more than so many at a time, it does not see them.
+_SEEN_MIN_MAX = 32
+
+
+def combiner(
+    text: FunctionText, name: str, dtype: DType, count: int, *, contract: bool = False
+) -> Callable[[str, str], str]:
+    """Return what builds `left <name> right` for each of a thread's `count` elements."""
+    if name in _MIN_MAX and dtype.kind in ("int", "uint") and count > _SEEN_MIN_MAX:
+        return lambda left, right: _unseen_min_max(text, name, left, right, dtype)
+    return lambda left, right: binary(text, name, left, right, dtype, contract=contract)
 
 
 def binary(
@@ -80,18 +95,31 @@ def _unknown(text: FunctionText, name: str, dtype: DType) -> str:
     A divisor that is 0 divides to some value here, but is undefined there: LLVM would conclude that
     it is not 0, and drop the comparison by which a kernel leaves such lanes out.
     """
+    return _inline(text, "", ("0",), (name,), dtype)
+
+
+def _unseen_min_max(text: FunctionText, name: str, left: str, right: str, dtype: DType) -> str:
+    """Return the lesser or greater of two integers by the instruction that LLVM would choose."""
+    bits = max(dtype.bits, 16)
+    instruction = f"{name}.{'s' if dtype.is_signed else 'u'}{bits} $0, $1, $2;"
+    letter = _LETTERS[bits]
+    return _inline(text, instruction, (letter, letter), (left, right), dtype)
+
+
+def _inline(
+    text: FunctionText, instruction: str, inputs: Sequence[str], names: Sequence[str], dtype: DType
+) -> str:
+    """Return the integer that inline PTX gives; 8 bits pass through registers of 16."""
     if dtype.bits == 8:
         extension = "sext" if dtype.is_signed else "zext"
-        wide = text.value(f"llvm.{extension} {name} : i8 to i16")
-        return text.value(f"llvm.trunc {_passed(text, wide, 'i16')} : i16 to i8")
-    return _passed(text, name, dtype_text(dtype))
-
-
-def _passed(text: FunctionText, name: str, type_: str) -> str:
-    letter = {"i16": "h", "i32": "r", "i64": "l"}[type_]
-    return text.value(
-        f'llvm.inline_asm asm_dialect = att "", "={letter},0" {name} : ({type_}) -> {type_}'
+        names = [text.value(f"llvm.{extension} {name} : i8 to i16") for name in names]
+    type_ = f"i{max(dtype.bits, 16)}"
+    constraints = ",".join((f"={_LETTERS[max(dtype.bits, 16)]}", *inputs))
+    result = text.value(
+        f'llvm.inline_asm asm_dialect = att "{instruction}", "{constraints}" {", ".join(names)} : '
+        f"({', '.join([type_] * len(names))}) -> {type_}"
     )
+    return text.value(f"llvm.trunc {result} : i16 to i8") if dtype.bits == 8 else result
 
 
 def convert(text: FunctionText, name: str, source: DType, target: DType) -> str:
@@ -251,11 +279,10 @@ def _resize(text: FunctionText, name: str, source: DType, target: DType) -> str:
 
 def _emit_binary(emitter: KernelEmitter, operation: Operation) -> None:
     dtype = element_dtype(operation.result.type)
+    count = len(emitter.fragment(operation.operands[0]))
     emitter.elementwise(
         operation,
-        lambda left, right: binary(
-            emitter.text, operation.name, left, right, dtype, contract=emitter.contracts
-        ),
+        combiner(emitter.text, operation.name, dtype, count, contract=emitter.contracts),
     )
 
 

@@ -10,7 +10,13 @@ from tilewright.abi.dtypes import DType
 from tilewright.errors import KernelTypeError
 from tilewright_compiler.frontend.constants import convert, weak_dtype
 from tilewright_compiler.frontend.infer_types import check_broadcastable, tile_of
-from tilewright_compiler.frontend.operands import Constant, Number, Operand, describe
+from tilewright_compiler.frontend.operands import (
+    Constant,
+    Number,
+    Operand,
+    describe,
+    describe_given,
+)
 from tilewright_compiler.frontend.scope import Scope
 from tilewright_compiler.ir.core import Value
 from tilewright_compiler.ir.types import (
@@ -41,7 +47,7 @@ def as_value(scope: Scope, operand: Operand, what: str = "this operation") -> Va
         return operand
     if isinstance(operand, Constant) and isinstance(operand.value, bool | int | float):
         return constant(scope, operand.value, weak_dtype(operand.value))
-    msg = f"{what} takes a number, a scalar or a tile, got {describe(operand)}"
+    msg = f"{what} takes a number, a scalar or a tile, got {describe_given(operand)}"
     raise KernelTypeError(msg)
 
 

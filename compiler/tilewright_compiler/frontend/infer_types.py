@@ -17,7 +17,7 @@ from tilewright_compiler.frontend.operands import (
     Constant,
     Number,
     Operand,
-    describe,
+    describe_given,
     describe_type,
     is_number,
 )
@@ -101,7 +101,7 @@ def dtype_of_number(operand: Operand, action: str) -> DType:
         return element_dtype(operand.type)
     if isinstance(operand, Constant) and isinstance(operand.value, bool | int | float):
         return weak_dtype(operand.value)
-    msg = f"{action} takes numbers and tiles of numbers, got {describe(operand)}"
+    msg = f"{action} takes numbers and tiles of numbers, got {describe_given(operand)}"
     raise KernelTypeError(msg)
 
 

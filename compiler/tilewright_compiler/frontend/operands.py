@@ -189,6 +189,12 @@ def describe_type(type_: Type) -> str:
     return f"{type_} scalar"
 
 
+def describe_given(operand: Operand) -> str:
+    """Return what was given where a value is wanted, and where a None may come from."""
+    hint = ", what a call of a kernel without `return` gives" if operand == NONE else ""
+    return describe(operand) + hint
+
+
 def describe(operand: Operand) -> str:
     """Return what an operand is, in the words of the language, for messages."""
     match operand:

@@ -47,9 +47,7 @@ class Operation:
 
     def walk(self) -> Iterator[Operation]:
         """Yield this operation and all inside it, outer before inner, in program order."""
-        yield self
-        for region in self.regions:
-            yield from region.walk()
+        yield from Block((), [self]).walk()
 
 
 @dataclass(eq=False, slots=True)
@@ -61,8 +59,16 @@ class Block:
 
     def walk(self) -> Iterator[Operation]:
         """Yield all operations inside, outer before inner, in program order."""
-        for operation in self.operations:
-            yield from operation.walk()
+        # No generator in a generator: a step would pass through one for each level of nesting.
+        pending = [iter(self.operations)]
+        while pending:
+            for operation in pending[-1]:
+                yield operation
+                if operation.regions:
+                    pending.extend(iter(r.operations) for r in reversed(operation.regions))
+                    break
+            else:
+                pending.pop()
 
     @property
     def terminator(self) -> Operation:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilewright.errors import InternalCompilerError
+from tilewright.errors import InternalCompilerError, KernelValueError
 from tilewright_compiler.analysis.axis_info import analyze
 from tilewright_compiler.analysis.layout_choice import LayoutChoice, choose_layouts
 from tilewright_compiler.analysis.moves import operand_layout
@@ -24,6 +24,9 @@ from tilewright_compiler.layout.linear import LinearLayout
 
 Layouts = Sequence[LinearLayout | None]
 
+MAX_ELEMENTS = 1024
+"""Elements of a tile that a thread may hold."""
+
 
 def assign_layouts(module: Module) -> Module:
     """Give every tile of the kernel a layout. The module has no calls left and no layouts yet."""
@@ -32,11 +35,27 @@ def assign_layouts(module: Module) -> Module:
         msg = f"assign_layouts needs an inlined kernel, found {', '.join(module.functions)}"
         raise InternalCompilerError(msg)
     choice = choose_layouts(module, analyze(module))
+    _require_room(choice, module.signature.num_warps)
     rebuild = _Rebuild(choice)
     rebuild.collect(kernel.body)
     body = rebuild.block(kernel.body, ())
     function = Function(kernel.name, body, kernel.result_types, kernel.is_kernel, kernel.location)
     return Module({kernel.name: function}, module.signature, dict(module.attributes))
+
+
+def _require_room(choice: LayoutChoice, num_warps: int) -> None:
+    """Raise KernelValueError where a thread would hold more of a tile than can be compiled.
+
+    A thread has 255 registers: what is more goes through memory, and takes ptxas minutes.
+    """
+    for operation, layout in choice.operations.items():
+        if layout.num_registers > MAX_ELEMENTS:
+            msg = (
+                f"`tl.{operation.name}` of a tile {list(layout.shape)} gives each thread of "
+                f"{num_warps} warps {layout.num_registers} elements, more than {MAX_ELEMENTS}: "
+                "make the tile smaller, loop over its parts, or give it more warps"
+            )
+            raise KernelValueError(msg, () if operation.location is None else (operation.location,))
 
 
 class _Rebuild:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,8 +25,10 @@ from tilewright.errors import (
     KernelSyntaxError,
     KernelTypeError,
 )
+from tilewright_compiler import driver
 from tilewright_compiler.frontend import operators
 from tilewright_compiler.frontend.lower import lower_kernel
+from tilewright_compiler.frontend.scope import MAX_DEPTH
 
 PARAMETERS: dict[str, ConstexprValue] = {"x": "*f32", "h": "*f16", "n": "i64", "f": "f32", "B": 64}
 # Names of our classes and of Python's syntax tree, which mean nothing to a kernel's author.
@@ -167,3 +171,35 @@ def test_our_own_failure_is_an_internal_error_with_the_place(
     with pytest.raises(InternalCompilerError, match=r"(?s)planted.*kernels.py:3:10") as caught:
         lower_kernel(kernel, signature_of(kernel, PARAMETERS))
     assert isinstance(caught.value.__cause__, LookupError)
+
+
+def _branches(count: int) -> str:
+    """Return a kernel that is a chain of so many `if` and `elif`."""
+    lines = ["@tl.kernel", "def wrong(x, n):", "    a = n * 1.0"]
+    for index in range(count):
+        lines += [f"    {'elif' if index else 'if'} n == {index}:", f"        a = a * {index}.5"]
+    return "\n".join([*lines, "    tl.store(x, a)", ""])
+
+
+def test_branches_may_be_a_hundred_deep_and_no_more(tmp_path: Path) -> None:
+    kernel = load_kernel(tmp_path, _branches(MAX_DEPTH))
+    signature = signature_of(kernel, PARAMETERS)
+    assert driver.show(kernel, signature, "scheduled").count("if ") == MAX_DEPTH
+    error = _error_of(tmp_path, _branches(MAX_DEPTH + 1))
+    assert type(error) is KernelSyntaxError
+    assert f"inside of {MAX_DEPTH} levels" in error.message
+    assert "`elif`" in error.message
+    assert error.locations[0].line == 4 + 2 * MAX_DEPTH
+
+
+def test_kernel_too_deep_for_the_stack_of_python_is_told(tmp_path: Path) -> None:
+    kernel = load_kernel(tmp_path, _branches(MAX_DEPTH))
+    signature = signature_of(kernel, PARAMETERS)
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 150)
+    try:
+        with pytest.raises(KernelSyntaxError, match="nested too deeply") as caught:
+            driver.show(kernel, signature, "scheduled")
+    finally:
+        sys.setrecursionlimit(before)
+    assert caught.value.locations[0].file == str(tmp_path / "kernels.py")

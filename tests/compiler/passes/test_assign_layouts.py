@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from helpers.kernel_source import load_kernel, signature_of
 from helpers.random_tiles import F32, I32, TileProgram, arrays, programs
-from tilewright.errors import InternalCompilerError
+from tilewright.errors import InternalCompilerError, KernelValueError
+from tilewright_compiler import driver
 from tilewright_compiler.interpret.tile import run
 from tilewright_compiler.ir.builder import rewrite_module
 from tilewright_compiler.ir.core import Block, Function, Module, Operation
@@ -16,7 +20,7 @@ from tilewright_compiler.ir.types import TileType
 from tilewright_compiler.ir.verifier import verify
 from tilewright_compiler.layout.access import vector_width
 from tilewright_compiler.layout.linear import LinearLayout
-from tilewright_compiler.passes.assign_layouts import assign_layouts
+from tilewright_compiler.passes.assign_layouts import MAX_ELEMENTS, assign_layouts
 from tilewright_compiler.passes.dce import dce
 from tilewright_compiler.passes.legalize_dot import legalize_dot
 from tilewright_compiler.schedule.plan import schedule_module
@@ -187,3 +191,24 @@ def test_a_kernel_with_calls_is_refused() -> None:
     module.functions["other"] = Function("other", Block())
     with pytest.raises(InternalCompilerError, match="inlined kernel"):
         assign_layouts(module)
+
+
+def test_tile_of_which_a_thread_would_hold_too_much_is_told_where_it_is_read(
+    tmp_path: Path,
+) -> None:
+    text = """
+    @tl.kernel
+    def k(x, B: tl.constexpr):
+        at = x + tl.arange(0, B)
+        tl.store(at, tl.load(at) * 2)
+    """
+    kernel = load_kernel(tmp_path, text)
+
+    def scheduled(block: int) -> str:
+        signature = signature_of(kernel, {"x": "*f32", "B": block}, num_warps=1)
+        return driver.show(kernel, signature, "scheduled")
+
+    assert "store" in scheduled(32 * MAX_ELEMENTS)
+    with pytest.raises(KernelValueError, match="each thread of 1 warps 2048 elements") as caught:
+        scheduled(64 * MAX_ELEMENTS)
+    assert caught.value.locations[0].line == 4

@@ -1,0 +1,35 @@
+"""Sorts of which a thread holds a whole axis: minima and maxima, many of them one in the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from helpers.every_way import run_every_way
+
+ROWS = 128
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64", "float32"])
+def test_axis_within_a_thread_is_sorted_and_its_greatest_are_found(dtype: str) -> None:
+    text = """
+@tl.kernel
+def k(x, y, z, M: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    v = tl.load(x + at)
+    tl.store(y + at, tl.sort(v, 0))
+    top = tl.arange(0, 2)[:, None] * N + tl.arange(0, N)[None, :]
+    tl.store(z + top, tl.topk(v, 2, 0))
+"""
+    generator = np.random.default_rng(11)
+    shape = (ROWS, 32)
+    if dtype == "float32":
+        x = generator.standard_normal(shape).astype(dtype)
+    else:
+        bounds = np.iinfo(dtype)
+        x = generator.integers(bounds.min, bounds.max, shape, dtype, endpoint=True)
+    arrays = {"x": x, "y": np.zeros_like(x), "z": np.zeros((2, 32), dtype)}
+    left = run_every_way(text, arrays, num_warps=1, M=ROWS, N=32)
+    expected = np.sort(x, axis=0)
+    np.testing.assert_array_equal(left["y"], expected)
+    np.testing.assert_array_equal(left["z"], expected[:-3:-1])
