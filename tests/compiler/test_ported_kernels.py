@@ -25,7 +25,7 @@ def test_there_are_many_kinds() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_results(name: str, on_device: bool) -> None:
     case = CASES[name]
-    case.check(case.run(on_device=on_device))
+    case.check(case.run(on_device=on_device), on_device=on_device)
 
 
 @pytest.mark.parametrize("name", CASES)

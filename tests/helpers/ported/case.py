@@ -22,8 +22,9 @@ _ALIGNMENT = 256
 class Case:
     """A launch: `make` gives the run-time arguments by name, `expected` the outputs in f64.
 
-    Outputs may differ by `tolerance` of the largest element that is expected; integers must be
-    equal. `options` are the compile-time arguments and options of the launch.
+    Outputs may differ by `tolerance` of the largest element that is expected, on a GPU by
+    `device_tolerance` if that is given; integers must be equal. `options` are the compile-time
+    arguments and options of the launch.
     """
 
     kernel: Kernel
@@ -32,6 +33,7 @@ class Case:
     expected: Callable[[Arguments], Mapping[str, Any]]
     tolerance: float
     options: Mapping[str, Any] = field(default_factory=dict)
+    device_tolerance: float | None = None
 
     def arguments(self) -> Arguments:
         """Return new arguments, the same each time; arrays are aligned as on a device."""
@@ -51,14 +53,16 @@ class Case:
         self.kernel[self.grid](**arguments, **self.options)
         return {name: arguments[name].numpy() if on_device else arguments[name] for name in wanted}
 
-    def check(self, found: Mapping[str, Array]) -> None:
+    def check(self, found: Mapping[str, Array], *, on_device: bool = False) -> None:
         """Compare outputs with what is expected of the same arguments."""
+        coarse = self.device_tolerance if on_device else None
+        tolerance = self.tolerance if coarse is None else coarse
         for name, wanted in self.expected(self.arguments()).items():
             right = np.asarray(wanted)
             if right.dtype.kind in "iub":
                 np.testing.assert_array_equal(found[name], right, err_msg=name)
                 continue
-            bound = self.tolerance * np.nanmax(np.abs(right))
+            bound = tolerance * np.nanmax(np.abs(right))
             given = found[name].astype(np.float64)
             np.testing.assert_allclose(given, right, rtol=0, atol=bound, err_msg=name)
 

@@ -23,7 +23,8 @@ from tilewright_compiler.ir.types import ScalarType, Type, element_dtype, shape_
 _REFUSED = {
     "allow_tf32": 'write input_precision="tf32" for True; without input_precision f32 operands are '
     "multiplied in f32",
-    "max_num_imprecise_acc": "sums are always in the accumulator's dtype",
+    "max_num_imprecise_acc": "sums are in the accumulator's dtype, but for up to 128 products of "
+    "8-bit floats at a time; leave it out",
 }
 
 
