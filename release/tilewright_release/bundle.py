@@ -168,8 +168,10 @@ def bundle_kernels(
         entries=list(zip(declared, built, strict=True)),
         targets=table,
         folder=output,
+        cache=cache,
         version=checkout.version,
         validated=read_validated(checkout.validated),
+        stream=stream,
     )
     write_bundled(read_tuned(checkout.tuned), output)
     prune(cache, max_bytes=CACHE_BYTES)

@@ -3,8 +3,9 @@
 There is a pack for each family and target, so that a lookup reads one small file, and the size of a
 target can be told. In it, each blob is compressed against another that it resembles. Packs are
 named by what decides their bytes and the manifest is replaced last: at every instant the folder
-holds a whole bundle or none, and a run that was killed leaves no pack to write twice. Every blob is
-held against its entry before it is written, wherever it comes from.
+holds a whole bundle or none, and a run that was killed leaves no pack to write twice. What was
+written is kept in the build cache too, since to find what resembles what takes minutes. Every blob
+is held against its entry before it is written, wherever it comes from.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
+from typing import TextIO
 
 import zstandard
 
@@ -31,8 +34,10 @@ from tilewright_compiler.ir.stages import Cubin
 from tilewright_compiler.toolchain import toolchain_id
 from tilewright_release import similar
 from tilewright_release.build_entry import BuiltEntry
+from tilewright_release.progress import show_progress
 from tilewright_release.signatures import DeclaredEntry
 from tilewright_release.similar import arrange
+from tilewright_release.stage_cache import StageCache, write_atomically
 from tilewright_release.targets import FLOOR, TargetTable
 from tilewright_release.validated import Validations
 
@@ -45,11 +50,14 @@ def pack_cubins(
     entries: Sequence[tuple[DeclaredEntry, BuiltEntry]],
     targets: TargetTable,
     folder: Path,
+    cache: Path,
     version: str,
     validated: Validations,
+    stream: TextIO,
 ) -> Manifest:
     """Write the packs and the manifest of a bundle; `cubins` are those of each source key.
 
+    Packs that the build caches in `cache` have are copied; progress is shown on `stream`.
     Raises InternalCompilerError for a cubin, ReleaseError for a PTX text that is not what its entry
     says.
     """
@@ -70,12 +78,20 @@ def pack_cubins(
             ]
             if blobs:
                 wanted[family, name] = blobs
+    made_before = StageCache(cache, "packs")
+    packs: dict[tuple[str, str], str] = {}
     # Threads, because the compressor lets go of the interpreter.
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as executor:
+    with (
+        ThreadPoolExecutor(max_workers=os.cpu_count()) as executor,
+        show_progress("packs", total=len(wanted), stream=stream) as progress,
+    ):
         written = executor.map(
-            lambda item: _write_pack(folder, "-".join(item[0]), item[1]), wanted.items()
+            lambda item: _write_pack(folder, "-".join(item[0]), item[1], made_before),
+            wanted.items(),
         )
-        packs = dict(zip(wanted, written, strict=True))
+        for place, name in zip(wanted, written, strict=True):
+            packs[place] = name
+            progress.advance("-".join(place))
     manifest = Manifest(
         version=version,
         kernels={
@@ -97,7 +113,7 @@ def pack_cubins(
     )
     write_manifest(folder / FILE_NAME, manifest)
     kept = set(packs.values())
-    for pattern in ("*.pack", "*.partial"):
+    for pattern in ("*.pack", "*.partial", ".writing-*"):
         for path in folder.glob(pattern):
             if path.name not in kept:
                 path.unlink()
@@ -126,17 +142,32 @@ def _blobs(entry: BuiltEntry, cubins: Iterable[Cubin]) -> Iterator[tuple[str, by
     yield FLOOR, entry.ptx.encode()
 
 
-def _write_pack(folder: Path, stem: str, blobs: Sequence[bytes]) -> str:
+def _write_pack(folder: Path, stem: str, blobs: Sequence[bytes], cache: StageCache) -> str:
     """Write a pack named by what decides its bytes, unless it is there already; return its name."""
     key = hashlib.sha256(f"{pack.VERSION} {similar.VERSION} {zstandard.__version__}".encode())
     for blob in blobs:
         key.update(hashlib.sha256(blob).digest())
-    name = f"{stem}-{key.hexdigest()[:16]}.pack"
-    if not _is_whole(folder / name, blobs):
-        arrangement = arrange(blobs)
-        ordered = [blobs[index] for index in arrangement.order]
-        write_pack(folder / name, ordered, bases=arrangement.bases)
-    return name
+    path = folder / f"{stem}-{key.hexdigest()[:16]}.pack"
+    if _is_whole(path, blobs):
+        return path.name
+    # Who changes how packs are written may forget to raise a version while he tries.
+    key.update(_writer_digest())
+    kept = cache.get(key.hexdigest())
+    if kept is not None:
+        write_atomically(path, kept)
+        if _is_whole(path, blobs):
+            return path.name
+    arrangement = arrange(blobs)
+    ordered = [blobs[index] for index in arrangement.order]
+    write_pack(path, ordered, bases=arrangement.bases)
+    cache.put(key.hexdigest(), path.read_bytes())
+    return path.name
+
+
+@lru_cache(maxsize=1)
+def _writer_digest() -> bytes:
+    sources = (Path(module.__file__ or "").read_bytes() for module in (pack, similar))
+    return hashlib.sha256(b"".join(sources)).digest()
 
 
 def _is_whole(path: Path, blobs: Sequence[bytes]) -> bool:

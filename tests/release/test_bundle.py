@@ -14,6 +14,7 @@ from helpers.small_checkout import ENTRIES, SmallCheckout
 from tilewright.abi.manifest import read_manifest
 from tilewright.abi.pack import PackReader
 from tilewright.errors import FormatError, ReleaseError
+from tilewright_release import packs
 from tilewright_release.bundle import Summary, bundle_kernels
 from tilewright_release.signatures import read_signatures
 
@@ -98,6 +99,31 @@ def test_a_damaged_cache_file_is_built_again(bundled: SmallCheckout) -> None:
     record.write_bytes(record.read_bytes()[:-1])
     assert _bundle(bundled).built == 1
     assert _contents(bundled) == before
+
+
+def test_packs_of_another_checkout_are_copied(
+    bundled: SmallCheckout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = _contents(bundled)
+    for path in bundled.checkout.bundle.iterdir():
+        path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(packs, "arrange", lambda _: pytest.fail("a pack is arranged anew"))
+        assert _bundle(bundled).built == 0
+    assert _contents(bundled) == before
+
+
+def test_packs_that_another_writer_made_are_not_copied(
+    bundled: SmallCheckout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in bundled.checkout.bundle.iterdir():
+        path.unlink()
+    arranged = []
+    arrange = packs.arrange
+    monkeypatch.setattr(packs, "_writer_digest", lambda: b"another")
+    monkeypatch.setattr(packs, "arrange", lambda blobs: arranged.append(1) or arrange(blobs))
+    _bundle(bundled)
+    assert len(arranged) == len(list(bundled.checkout.bundle.glob("*.pack")))
 
 
 def test_a_damaged_pack_is_written_again(bundled: SmallCheckout) -> None:
@@ -195,5 +221,9 @@ def test_progress_is_plain_lines_in_a_log(small: SmallCheckout) -> None:
         jobs=1,
         stream=stream,
     )
-    assert stream.getvalue().splitlines()[-1].startswith(f"kernels: {ENTRIES}/{ENTRIES}, ")
+    lines = stream.getvalue().splitlines()
+    last = {line.partition(":")[0]: line for line in lines}
+    count = len(list(small.checkout.bundle.glob("*.pack")))
+    assert last["kernels"].startswith(f"kernels: {ENTRIES}/{ENTRIES}, ")
+    assert last["packs"].startswith(f"packs: {count}/{count}, ")
     assert "\x1b" not in stream.getvalue()

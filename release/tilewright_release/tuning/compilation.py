@@ -97,7 +97,7 @@ def compile_candidates(
     folder.mkdir(parents=True, exist_ok=True)
     if kept:
         table = read_targets(targets)
-        _pack(kept, target=target, targets=table, folder=folder, cache=cache)
+        _pack(kept, target=target, targets=table, folder=folder, cache=cache, stream=stream)
     (folder / FILE_NAME).write_text(plan.to_json(), encoding="utf-8")
     return Compiled(plan, len(kept), refused)
 
@@ -210,6 +210,7 @@ def _pack(
     targets: TargetTable,
     folder: Path,
     cache: Path,
+    stream: TextIO,
 ) -> None:
     built = {}
     for key, entry in entries.items():
@@ -222,6 +223,8 @@ def _pack(
         entries=pairs,
         targets=TargetTable(rows, targets.floor_min_driver),
         folder=folder,
+        cache=cache,
         version=__version__,
         validated=Validations(),
+        stream=stream,
     )
