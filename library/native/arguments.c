@@ -604,6 +604,10 @@ int tw_classify(Call *call, int index, PyObject *value)
         }
         return 0;
     default:
+        if (value == Py_None) {
+            return bad_argument(call, index, "is None, which only a parameter annotated tl.constexpr takes; pass "
+                                "a number or an array, and a flag that says whether it counts");
+        }
         return bad_argument(call, index, "is of %R; kernels take device arrays (Tilewright's, torch's, "
                             "__cuda_array_interface__, DLPack), NumPy arrays (interpreter), int, float, bool "
                             "and NumPy scalars", (PyObject *)Py_TYPE(value));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -50,7 +51,10 @@ def find_subjects(text: str) -> list[Subject]:
             found.setdefault(entry.kernel, {}).setdefault(key, entry)
     if not found:
         known = ", ".join(sorted(names))
-        msg = f"no bundled kernel is called {text!r}; bundled are: {known}"
+        spellings = sorted({*names, *(name.rpartition(".")[2] for name in names)})
+        near = get_close_matches(text, spellings, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "; bundled are: " + known
+        msg = f"no bundled kernel is called {text!r}{hint}"
         if not known:
             msg = f"no bundle here has a kernel, so not {text!r}; `tilewright doctor` tells why"
         raise UsageError(msg)

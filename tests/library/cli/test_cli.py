@@ -158,7 +158,8 @@ def test_a_kernel_in_no_bundle_is_explained(bundle: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("explain", "nothing"), "no bundled kernel is called 'nothing'"),
+        (("explain", "nothing"), "no bundled kernel is called 'nothing'; bundled are: "),
+        (("explain", "ad"), "no bundled kernel is called 'ad'; did you mean 'add'?"),
         (("explain", "no.module:k"), "there is no module 'no.module'"),
         (("explain", "missing.py:k"), "there is no file 'missing.py'"),
         (("explain", "helpers.sample_kernels:tl"), "it has: add, mixed, strided"),

@@ -165,7 +165,10 @@ def test_one_thread_block_a_program_may_be_said() -> None:
 
 
 _WRONG_ARGUMENTS = (
-    ("add[1](x, y, out, None, BLOCK=64)", "argument 'n' is of <class 'NoneType'>"),
+    (
+        "add[1](x, y, out, None, BLOCK=64)",
+        "argument 'n' is None, which only a parameter annotated tl.constexpr takes",
+    ),
     ("add[1](x, y, out, 'abc', BLOCK=64)", "argument 'n' is of <class 'str'>"),
     ("add[1](x, y, out, 1j, BLOCK=64)", "argument 'n' is of <class 'complex'>"),
     ("add[1](x, y, out, [1], BLOCK=64)", "argument 'n' is of <class 'list'>"),

@@ -81,7 +81,7 @@ refused(errors.ArgumentError, lambda: prepared(num_warps=3)([x, y, out], (64,)))
     )
     words = (
         "'x' is a buffer that was freed",
-        "'y' is of <class 'NoneType'>",
+        "'y' is None, which only",
         "'y' is on the host and 'x' is on device 0",
         "list index out of range",
         "a list of arrays and a tuple of scalars",
