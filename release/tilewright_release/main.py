@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from tilewright.errors import TilewrightError
+from tilewright.errors import ReleaseError, TilewrightError
 from tilewright_release import (
     audit,
     build_wheel,
@@ -75,10 +75,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     module, _ = _COMMANDS[arguments.command]
     try:
-        checkout = find_checkout((arguments.root or Path.cwd()).resolve())
+        checkout = _checkout(arguments)
         if getattr(arguments, "package", None):
             checkout = of_package(checkout, arguments.package)
         return module.run(arguments, checkout)
     except TilewrightError as error:
         print(f"tilewright dev {arguments.command}: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def _checkout(arguments: argparse.Namespace) -> Checkout:
+    root = (arguments.root or Path.cwd()).resolve()
+    try:
+        return find_checkout(root)
+    except ReleaseError:
+        # A kernel of a file whose types are given is shown anywhere.
+        if getattr(arguments, "types", None):
+            return Checkout(root)
+        raise
