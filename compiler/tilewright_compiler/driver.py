@@ -10,7 +10,6 @@ ready while the rest is imported.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -21,11 +20,11 @@ from tilewright.abi.target import Target
 from tilewright.errors import (
     ArgumentError,
     InternalCompilerError,
-    KernelSyntaxError,
     TilewrightError,
     ToolchainError,
 )
 from tilewright.language.kernel import Kernel
+from tilewright.language.source import bounded_nesting
 from tilewright_compiler.backend.worker import POOL
 from tilewright_compiler.capabilities import BASELINE, OWN_TEXTS, TARGETS
 from tilewright_compiler.options import DEFAULT, CompileOptions
@@ -57,7 +56,7 @@ def compile_kernel(
         POOL.start()
     from tilewright_compiler.pipeline import compile_signature
 
-    with _border(kernel, signature):
+    with _border(kernel, signature), bounded_nesting(lambda: kernel.location):
         return compile_signature(
             kernel, signature, targets=targets, texts=texts, store=store, options=options
         )
@@ -120,7 +119,7 @@ def why_common_schedule(kernel: Kernel, signature: KernelSignature, target: Targ
     """Return why a kernel gets the common schedule on a target; None if it gets that target's."""
     from tilewright_compiler.pipeline import why_common
 
-    with _border(kernel, signature):
+    with _border(kernel, signature), bounded_nesting(lambda: kernel.location):
         return why_common(kernel, signature, target)
 
 
@@ -146,7 +145,7 @@ def show(
         import inspect
 
         return "\n".join(inspect.getsource(member.fn) for member in kernel.closure())
-    with _border(kernel, signature):
+    with _border(kernel, signature), bounded_nesting(lambda: kernel.location):
         snapshots = Snapshots()
         if stage in _EARLY_STAGES:
             target = targets[0] if len(targets) == 1 else None
@@ -205,13 +204,6 @@ def _border(kernel: Kernel, signature: KernelSignature) -> Iterator[None]:
         yield
     except (TilewrightError, KeyboardInterrupt):
         raise
-    except RecursionError as error:
-        msg = (
-            f"{kernel.qualified_name} is nested too deeply: compiling it takes more than the "
-            f"{sys.getrecursionlimit()} frames that Python allows; nest it less, call from less "
-            "deep, or allow more by sys.setrecursionlimit"
-        )
-        raise KernelSyntaxError(msg, (kernel.location,)) from error
     except Exception as error:
         msg = (
             f"the compiler failed on kernel {kernel.qualified_name} {signature} with "

@@ -21,16 +21,16 @@ from typing import Literal, Protocol
 from tilewright.abi.arguments import LaunchAbi, launch_abi
 from tilewright.abi.signature import KernelSignature
 from tilewright.abi.target import Target
-from tilewright.errors import KernelValueError, UnsupportedTargetError
+from tilewright.errors import AssemblyError, KernelValueError, UnsupportedTargetError
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.alias import written_arguments
 from tilewright_compiler.analysis.tensor_maps import added_parameters, launch_condition
 from tilewright_compiler.backend.cubin import check_cubin
 from tilewright_compiler.backend.dependent_launch import with_wait
-from tilewright_compiler.backend.inline_ptx import at_its_call
+from tilewright_compiler.backend.inline_ptx import blame_call
 from tilewright_compiler.backend.ptx import lower_to_ptx, parse_ptx
-from tilewright_compiler.backend.ptxas import AssemblyError, assemble
+from tilewright_compiler.backend.ptxas import assemble
 from tilewright_compiler.capabilities import BASELINE, OWN_TEXTS, PtxFlavor, capabilities_of
 from tilewright_compiler.emit.module import emit_module
 from tilewright_compiler.frontend.lower import lower_kernel
@@ -283,7 +283,7 @@ def _cubin(
         try:
             cubin = assemble(ptx, target, options=options)
         except AssemblyError as error:
-            told = at_its_call(error, module)
+            told = blame_call(error, module, target)
             if told is None:
                 raise
             raise told from error

@@ -7,6 +7,7 @@
     │   ├── KernelValueError     a compile-time value is not allowed (also a ValueError)
     │   └── KernelNameError      a name is not defined or no capture (also a NameError)
     ├── InternalCompilerError    our fault: some stage refused a correct kernel
+    │   ├── AssemblyError        ptxas refused PTX; carries what it says of which lines
     │   └── ScheduleError        scheduled IR that is wrong on a device: a race, a missing barrier
     ├── UnsupportedTargetError   no toolchain of ours knows the target, or it lacks a feature
     ├── ToolchainError           the compiler's tools are missing or of the wrong version
@@ -42,6 +43,7 @@ from tilewright.lazy_dataclass import dataclass
 __all__ = [
     "ArgumentError",
     "ArgumentValueError",
+    "AssemblyError",
     "CompileError",
     "CorruptBlobError",
     "DriverError",
@@ -138,6 +140,15 @@ class InternalCompilerError(TilewrightError):
     """A stage of the compiler failed on a kernel that the frontend accepted."""
 
     exit_code = 3
+
+
+class AssemblyError(InternalCompilerError):
+    """PTX that ptxas refuses; `log` is what it says of which lines of `text`."""
+
+    def __init__(self, message: str, text: str, log: str) -> None:
+        super().__init__(message)
+        self.text = text
+        self.log = log
 
 
 class ScheduleError(InternalCompilerError):

@@ -22,7 +22,7 @@ from tilewright.errors import ReleaseError, TilewrightError
 from tilewright.language.kernel import Kernel
 from tilewright_compiler.driver import build_key, compile_kernel
 from tilewright_compiler.ir.stages import Cubin
-from tilewright_compiler.pipeline import CompiledKernel
+from tilewright_compiler.pipeline import CompiledKernel, Texts
 from tilewright_release.processor_time import processor_seconds
 from tilewright_release.signatures import load_kernel
 from tilewright_release.stage_cache import StageCache, default_cache
@@ -73,7 +73,9 @@ def build_entry(task: BuildTask) -> BuildReport:
     try:
         kernel = load_kernel(task.reference, root=task.root)
         _require_same_kernel(task, kernel)
-        compiled = compile_kernel(kernel, task.signature, task.targets, store=stages)
+        # In the general form a target's own schedule serves few launches for its bytes.
+        texts: Texts = "all" if task.signature.specialization == "fast" else "common"
+        compiled = compile_kernel(kernel, task.signature, task.targets, texts=texts, store=stages)
     except TilewrightError as error:
         # Text, because exceptions with more than one argument do not survive the way back.
         return BuildReport(task.source_key, 0.0, stages.stored, f"{type(error).__name__}: {error}")

@@ -171,6 +171,18 @@ PTX = (
         "a = tl.inline_asm_elementwise('', '=r,r', [t], tl.int32, True, 1, tl.exp)  # here",
     ),
     _wrong(
+        "statement without its end",
+        KernelValueError,
+        ("`asm`", "`;` at its end", "'mov.b32 $0, $1'"),
+        "a = tl.inline_asm_elementwise('mov.b32 $0, $1', '=r,r', [t], tl.int32, True, 1)  # here",
+    ),
+    _wrong(
+        "brace that is not closed",
+        KernelValueError,
+        ("`asm`", "`}` for every `{`"),
+        "a = tl.inline_asm_elementwise('{mov.b32 $0, $1;', '=r,r', [t], tl.int32, True, 1)  # here",
+    ),
+    _wrong(
         "register that is not there",
         KernelValueError,
         ("`asm`", "names the register $7", "'=r,r' has 2", "`$$`"),

@@ -564,6 +564,12 @@ CALLS = (
         "here\n@tl.kernel\ndef wrong(n):\n    a = f(n)\n",
     ),
     WrongProgram(
+        "constexpr that is None",
+        KernelTypeError,
+        ("`+`", "got None", "a constexpr that is None"),
+        "@tl.kernel\ndef wrong(n, b: tl.constexpr = None):\n    a = n + b  # here\n",
+    ),
+    WrongProgram(
         "result of a kernel that returns nothing",
         KernelTypeError,
         ("`+`", "got None", "a kernel without `return`"),

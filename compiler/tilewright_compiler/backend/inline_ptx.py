@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import re
 
-from tilewright.errors import KernelValueError
-from tilewright_compiler.backend.ptxas import AssemblyError
+from tilewright.abi.target import Target
+from tilewright.errors import AssemblyError, KernelValueError
 from tilewright_compiler.ir.core import Module, Operation
 from tilewright_compiler.ir.ops.inline_asm import NAMES
 
-_FAULT = re.compile(r"^ptxas \S+, line (\d+); (.*)$", re.MULTILINE)
+_FAULT = re.compile(r"^ptxas \S+, line (\d+); (?:error|fatal)\s*: (.*)$", re.MULTILINE)
 _INLINE = re.compile(r"// begin inline asm\n(.*?)// end inline asm", re.DOTALL)
 # `$0`, `${0:t}`: an operand; `$$` is one dollar.
 _OPERAND = re.compile(r"\$\$|\$\d+|\$\{[^}]*\}")
 
 
-def at_its_call(error: AssemblyError, module: Module) -> KernelValueError | None:
-    """Return what to tell the author of a kernel of which ptxas refused PTX; None if it is ours."""
+def blame_call(error: AssemblyError, module: Module, target: Target) -> KernelValueError | None:
+    """Return what to tell the author of a kernel whose PTX ptxas refused; None if it is ours."""
     operations = [each for each in module.kernel.body.walk() if each.name in NAMES]
     for number, fault in _FAULT.findall(error.log):
         text = _inline_text(error.text, int(number))
-        for operation in operations if text is not None else ():
-            if _template(operation).fullmatch(_words(text or "")):
+        if text is None:
+            continue
+        for operation in operations:
+            if _template(operation).fullmatch(_words(text)):
                 where = () if operation.location is None else (operation.location,)
-                said = re.sub(r"\s+:", ":", fault)
-                msg = f"ptxas refuses the PTX of this call for {error.target}: {said}"
+                msg = f"ptxas refuses the PTX of this call for {target}: {fault}"
                 return KernelValueError(msg, where)
     return None
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tilewright.abi.target import Target
-from tilewright.errors import InternalCompilerError
+from tilewright.errors import AssemblyError, InternalCompilerError
 from tilewright_compiler.backend.dependent_launch import WAIT
 from tilewright_compiler.backend.ptx import parse_ptx
 from tilewright_compiler.ir.stages import Cubin, Ptx
@@ -40,16 +40,6 @@ _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) 
 _COMPILE_TIME = re.compile(r"^.*Compile time = .*\n", re.MULTILINE)
 # Advisories (C75xx: serialised wgmma, ignored setmaxnreg) come as info or as warning lines.
 _WARNING = re.compile(r"^.*(?:warning\s*:|\(C75\d\d\)).*$", re.MULTILINE)
-
-
-class AssemblyError(InternalCompilerError):
-    """PTX that ptxas refuses for a target; `log` is what it says of which lines of `text`."""
-
-    def __init__(self, message: str, text: str, target: Target, log: str) -> None:
-        super().__init__(message)
-        self.text = text
-        self.target = target
-        self.log = log
 
 
 def assemble(
@@ -121,7 +111,7 @@ def _attempt(
                 f"ptxas refused {ptx.entry} for {target} with exit code {done.returncode}: "
                 f"{log.strip()[:_MAX_MESSAGE]}{where}"
             )
-            raise AssemblyError(msg, ptx.text, target, log)
+            raise AssemblyError(msg, ptx.text, log)
         data = result.read_bytes()
     cubin = _cubin(data, log, entry=ptx.entry, target=target)
     return replace(cubin, waits=WAIT in ptx.text)

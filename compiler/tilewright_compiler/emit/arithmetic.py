@@ -7,7 +7,7 @@ enough for the second rounding to be harmless. Only f32 and f64 multiply-adds ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64
@@ -25,7 +25,7 @@ CONTRACT = " {fastmathFlags = #llvm.fastmath<contract>}"
 
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _MIN_MAX = {"min": "minimum", "max": "maximum"}
-_LETTERS = {16: "h", 32: "r", 64: "l"}
+_FOLLOWED = 32  # elements a thread: the depth of a network grows with the logarithm of its length
 _FMOD = {32: "__nv_fmodf", 64: "__nv_fmod"}
 _FLOAT_PREDICATES = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
@@ -48,20 +48,6 @@ _HIGH_PRODUCT = {
     ("int", 64): "llvm.nvvm.mulhi.ll",
     ("uint", 64): "llvm.nvvm.mulhi.ull",
 }
-
-
-# LLVM's analysis of integer minima of maxima of minima, as networks that sort have them, takes time
-# exponential in their depth. Where a thread has more than so many at a time, it does not see them.
-_SEEN_MIN_MAX = 32
-
-
-def combiner(
-    text: FunctionText, name: str, dtype: DType, count: int, *, contract: bool = False
-) -> Callable[[str, str], str]:
-    """Return what builds `left <name> right` for each of a thread's `count` elements."""
-    if name in _MIN_MAX and dtype.kind in ("int", "uint") and count > _SEEN_MIN_MAX:
-        return lambda left, right: _unseen_min_max(text, name, left, right, dtype)
-    return lambda left, right: binary(text, name, left, right, dtype, contract=contract)
 
 
 def binary(
@@ -90,36 +76,23 @@ def binary(
 
 
 def _unknown(text: FunctionText, name: str, dtype: DType) -> str:
-    """Return an integer of which LLVM knows nothing, at no cost.
+    """Return an integer of which LLVM knows nothing, at no cost: nor what it was made of.
 
     A divisor that is 0 divides to some value here, but is undefined there: LLVM would conclude that
     it is not 0, and drop the comparison by which a kernel leaves such lanes out.
     """
-    return _inline(text, "", ("0",), (name,), dtype)
-
-
-def _unseen_min_max(text: FunctionText, name: str, left: str, right: str, dtype: DType) -> str:
-    """Return the lesser or greater of two integers by the instruction that LLVM would choose."""
-    bits = max(dtype.bits, 16)
-    instruction = f"{name}.{'s' if dtype.is_signed else 'u'}{bits} $0, $1, $2;"
-    letter = _LETTERS[bits]
-    return _inline(text, instruction, (letter, letter), (left, right), dtype)
-
-
-def _inline(
-    text: FunctionText, instruction: str, inputs: Sequence[str], names: Sequence[str], dtype: DType
-) -> str:
-    """Return the integer that inline PTX gives; 8 bits pass through registers of 16."""
     if dtype.bits == 8:
         extension = "sext" if dtype.is_signed else "zext"
-        names = [text.value(f"llvm.{extension} {name} : i8 to i16") for name in names]
-    type_ = f"i{max(dtype.bits, 16)}"
-    constraints = ",".join((f"={_LETTERS[max(dtype.bits, 16)]}", *inputs))
-    result = text.value(
-        f'llvm.inline_asm asm_dialect = att "{instruction}", "{constraints}" {", ".join(names)} : '
-        f"({', '.join([type_] * len(names))}) -> {type_}"
+        wide = text.value(f"llvm.{extension} {name} : i8 to i16")
+        return text.value(f"llvm.trunc {_passed(text, wide, 'i16')} : i16 to i8")
+    return _passed(text, name, dtype_text(dtype))
+
+
+def _passed(text: FunctionText, name: str, type_: str) -> str:
+    letter = {"i16": "h", "i32": "r", "i64": "l"}[type_]
+    return text.value(
+        f'llvm.inline_asm asm_dialect = att "", "={letter},0" {name} : ({type_}) -> {type_}'
     )
-    return text.value(f"llvm.trunc {result} : i16 to i8") if dtype.bits == 8 else result
 
 
 def convert(text: FunctionText, name: str, source: DType, target: DType) -> str:
@@ -278,12 +251,26 @@ def _resize(text: FunctionText, name: str, source: DType, target: DType) -> str:
 
 
 def _emit_binary(emitter: KernelEmitter, operation: Operation) -> None:
-    dtype = element_dtype(operation.result.type)
-    count = len(emitter.fragment(operation.operands[0]))
-    emitter.elementwise(
-        operation,
-        combiner(emitter.text, operation.name, dtype, count, contract=emitter.contracts),
-    )
+    text, dtype = emitter.text, element_dtype(operation.result.type)
+    hides = _hides_flip(emitter, operation, dtype)
+
+    def compute(left: str, right: str) -> str:
+        right = _unknown(text, right, dtype) if hides else right
+        return binary(text, operation.name, left, right, dtype, contract=emitter.contracts)
+
+    emitter.elementwise(operation, compute)
+
+
+def _hides_flip(emitter: KernelEmitter, operation: Operation, dtype: DType) -> bool:
+    """Whether LLVM must not follow the minimum or maximum of a tile and its flip.
+
+    Its analysis of integer minima of maxima of minima, as networks that sort have them, takes time
+    exponential in their depth.
+    """
+    if operation.name not in _MIN_MAX or dtype.kind not in ("int", "uint"):
+        return False
+    right = operation.operands[1]
+    return right in emitter.flips and len(emitter.fragment(right)) > _FOLLOWED
 
 
 def _emit_cmp(emitter: KernelEmitter, operation: Operation) -> None:

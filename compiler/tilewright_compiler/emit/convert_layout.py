@@ -42,6 +42,7 @@ def _emit_flip(emitter: KernelEmitter, operation: Operation) -> None:
         operation,
         plan_flip(layout_of(type_), axis, size_bytes=element_bytes(type_)),
     )
+    emitter.flips.add(operation.result)
 
 
 def _carry_out(emitter: KernelEmitter, operation: Operation, plan: Conversion) -> None:

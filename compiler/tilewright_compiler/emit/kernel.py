@@ -54,8 +54,9 @@ class KernelEmitter:
     """What the emitters of all operation families share.
 
     `num_threads` are the threads that share the program's tiles, `arrivals` what a ring of
-    mbarriers waits for. `is_producer` says that what is written runs in one thread of another warp.
-    `contracts` says whether a product may become part of the addition that follows it.
+    mbarriers waits for. `flips` are the values that a flip gave. `is_producer` says that what is
+    written runs in one thread of another warp. `contracts` says whether a product may become part
+    of the addition that follows it.
     """
 
     text: FunctionText
@@ -68,6 +69,7 @@ class KernelEmitter:
     form: KernelForm
     fragments: dict[Value, Fragment] = field(default_factory=dict)
     arrivals: dict[Value, int] = field(default_factory=dict)
+    flips: set[Value] = field(default_factory=set)
     is_producer: bool = False
     contracts: bool = True
 

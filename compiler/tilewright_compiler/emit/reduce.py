@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from tilewright.errors import InternalCompilerError
-from tilewright_compiler.emit.arithmetic import combiner
+from tilewright_compiler.emit.arithmetic import binary
 from tilewright_compiler.emit.kernel import Emit, KernelEmitter, layout_of
 from tilewright_compiler.emit.lanes import shuffle
 from tilewright_compiler.ir.core import Operation
@@ -30,8 +30,11 @@ def _emit_reduce(emitter: KernelEmitter, operation: Operation) -> None:
         msg = f"reduce gives layout {plan.result}, the schedule wants {result_type.layout}"
         raise InternalCompilerError(msg)
     name = COMBINE[operation.attributes["kind"]]
+
+    def combine(left: str, right: str) -> str:
+        return binary(text, name, left, right, dtype, contract=False)
+
     source = emitter.fragment(operand)
-    combine = combiner(text, name, dtype, len(source))
     partials = [
         _combine_tree([source[register] for register in group], combine) for group in plan.groups
     ]

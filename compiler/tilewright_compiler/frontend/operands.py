@@ -191,8 +191,8 @@ def describe_type(type_: Type) -> str:
 
 def describe_given(operand: Operand) -> str:
     """Return what was given where a value is wanted, and where a None may come from."""
-    hint = ", what a call of a kernel without `return` gives" if operand == NONE else ""
-    return describe(operand) + hint
+    hint = " (a constexpr that is None, or a call of a kernel without `return`)"
+    return describe(operand) + (hint if operand == NONE else "")
 
 
 def describe(operand: Operand) -> str:

@@ -15,21 +15,13 @@ from dataclasses import field, replace
 from typing import Literal
 
 from tilewright.abi.signature import KernelSignature
-from tilewright.errors import (
-    CompileError,
-    KernelNameError,
-    KernelSyntaxError,
-    SourceLocation,
-)
+from tilewright.errors import CompileError, KernelNameError, SourceLocation
 from tilewright.language.kernel import Kernel
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.frontend.operands import Constant, Operand
 from tilewright_compiler.ir.builder import Builder
 from tilewright_compiler.ir.core import Block, Function, Value
 from tilewright_compiler.ir.types import Type
-
-MAX_DEPTH = 100
-"""Levels of run-time control flow in a function: passes walk them by recursion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +118,7 @@ class Scope:
     this one. `enclosing` names the run-time loops around the current statement, in which `return`
     has no meaning. `result` is set by `return`, `leaving` by `break` and `continue`; what follows
     one is not lowered. `pending` is what follows the current statement, innermost last, and
-    `copies` how often such a rest was lowered inside a branch. `depth` counts the run-time control
-    flow around the current statement.
+    `copies` how often such a rest was lowered inside a branch.
     """
 
     program: Program
@@ -141,7 +132,6 @@ class Scope:
     leaving: bool = False
     pending: tuple[Rest, ...] = ()
     copies: int = 0
-    depth: int = 0
 
     @property
     def is_left(self) -> bool:
@@ -174,19 +164,11 @@ class Scope:
         self, description: str, arguments: tuple[Value, ...] = (), *, is_loop: bool = True
     ) -> Iterator[Branch]:
         """Fill a new block inside run-time control flow, with a copy of the variables."""
-        if self.depth == MAX_DEPTH:
-            msg = (
-                f"{description} is inside of {MAX_DEPTH} levels of run-time control flow, the most "
-                "there may be; each `elif` is one more: look values up in memory, or use `if` "
-                "statements one after the other"
-            )
-            raise KernelSyntaxError(msg)
         builder, variables, enclosing = self.builder, self.variables, self.enclosing
         pending = self.pending
         branch = Branch(Block(arguments), dict(variables))
         self.builder = Builder(branch.block, builder.location)
         self.variables = branch.variables
-        self.depth += 1
         if is_loop:
             self.enclosing = (*enclosing, description)
             self.pending = (Rest("iteration"),)
@@ -195,7 +177,6 @@ class Scope:
         finally:
             self.builder, self.variables, self.enclosing = builder, variables, enclosing
             self.pending, self.leaving = pending, False
-            self.depth -= 1
 
     @contextmanager
     def filling(self, block: Block) -> Iterator[None]:

@@ -265,10 +265,7 @@ class Memory:
                 else f"argument {buffer.name!r} at element offset {(address - first) // size}, "
                 "which is empty"
             )
-        msg = (
-            f"{head}outside of {'; '.join(parts)}. Mask the lanes that lie outside, "
-            "and count strides in elements, where NumPy has bytes"
-        )
+        msg = f"{head}outside of {'; '.join(parts)}. Mask the lanes that lie outside"
         return OutOfBoundsError(_placed(msg, access))
 
 

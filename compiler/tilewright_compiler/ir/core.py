@@ -47,7 +47,7 @@ class Operation:
 
     def walk(self) -> Iterator[Operation]:
         """Yield this operation and all inside it, outer before inner, in program order."""
-        yield from Block((), [self]).walk()
+        return Block((), [self]).walk()
 
 
 @dataclass(eq=False, slots=True)

@@ -51,9 +51,9 @@ def _require_room(choice: LayoutChoice, num_warps: int) -> None:
     for operation, layout in choice.operations.items():
         if layout.num_registers > MAX_ELEMENTS:
             msg = (
-                f"`tl.{operation.name}` of a tile {list(layout.shape)} gives each thread of "
-                f"{num_warps} warps {layout.num_registers} elements, more than {MAX_ELEMENTS}: "
-                "make the tile smaller, loop over its parts, or give it more warps"
+                f"a tile {list(layout.shape)} gives each thread {layout.num_registers} elements "
+                f"here, more than {MAX_ELEMENTS}: make it smaller, loop over its parts, or launch "
+                f"with more warps than {num_warps}"
             )
             raise KernelValueError(msg, () if operation.location is None else (operation.location,))
 

@@ -48,8 +48,11 @@ def needs(decisions: Sequence[Decision]) -> Iterator[str]:
         )
 
 
-def schedule_notes(decision: Decision, kernel: Kernel | None) -> Iterator[str]:
-    """Yield why a kernel has no binary in Hopper's own schedule, where one could be."""
+def schedule_notes(decisions: Sequence[Decision], kernel: Kernel | None) -> Iterator[str]:
+    """Yield why signatures of a kernel that share their candidates have no binary in Hopper's own
+    schedule, where one could be."""
+    # Of a general form there is nothing to ask.
+    decision = min(decisions, key=lambda each: parse_signature(each.signature).specialization)
     targets = [candidate.target for candidate in decision.candidates]
     if decision.device.capability != ComputeCapability(9, 0) or not targets:
         return
@@ -60,10 +63,13 @@ def schedule_notes(decision: Decision, kernel: Kernel | None) -> Iterator[str]:
 
 def why_common_schedule(decision: Decision, kernel: Kernel | None) -> str:
     """Return why a kernel does not get Hopper's own schedule, by asking the compiler."""
+    signature = parse_signature(decision.signature)
+    if signature.specialization == "general":
+        return "bundles have another in the fast form alone"
     if kernel is None:
         return "its source is not here, so the compiler cannot be asked why"
     try:
-        reason = jit.why_common_schedule(kernel, parse_signature(decision.signature), _HOPPER)
+        reason = jit.why_common_schedule(kernel, signature, _HOPPER)
     except ModuleNotFoundError:
         return "the compiler is not installed, so it cannot be asked why"
     except TilewrightError as error:
@@ -74,7 +80,7 @@ def why_common_schedule(decision: Decision, kernel: Kernel | None) -> str:
 def to_json(decision: Decision, *, kernel: Kernel | None) -> dict[str, Any]:
     """Return a decision as plain data; the fields are those that the text tells."""
     signature = parse_signature(decision.signature)
-    notes = [note.strip() for note in schedule_notes(decision, kernel)]
+    notes = [note.strip() for note in schedule_notes([decision], kernel)]
     return {
         "kernel": decision.kernel,
         "signature": decision.signature,

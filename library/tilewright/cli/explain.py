@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tilewright.abi.target import ComputeCapability
@@ -203,7 +204,8 @@ def _print_groups(
         print(f"    {_count(len(members))}{specializations(members)}: {chosen}")
         for reason in first.trace if has_reasons else ():
             print(f"      {reason}")
-        for line in (*needs(members), *schedule_notes(first, kernel)) if has_reasons else ():
+        notes = chain(needs(members), schedule_notes(members, kernel))
+        for line in notes if has_reasons else ():
             print(f"      {line}")
         # One tells a group from the others; the rest is for who asks.
         if is_all or len(members) == 1:

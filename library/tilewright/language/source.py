@@ -72,16 +72,17 @@ def location_of_node(node: ast.AST, *, file: str, function: str) -> SourceLocati
 
 @contextmanager
 def bounded_nesting(locate: Callable[[], SourceLocation]) -> Iterator[None]:
-    """Raise KernelSyntaxError with the user's line where an expression nests beyond Python's limit.
+    """Raise KernelSyntaxError with the user's line where a kernel nests beyond Python's limit.
 
-    Long sums are no such thing: they are walked in loops. What comes here nests in another way.
+    Long sums are no such thing: they are walked in loops. What comes here nests in another way:
+    parentheses, and branches, of which each `elif` and what follows an early `return` is one.
     """
     try:
         yield
     except RecursionError:
         msg = (
-            "this is nested too deeply to be compiled: assign parts of the expression to variables "
-            "(or move branches to kernels of their own)"
+            "this is nested too deeply to be compiled: assign parts of an expression to variables, "
+            "look up in memory what a chain of `elif` chooses, or move branches to other kernels"
         )
         # The traceback of a thousand frames says nothing to the reader.
         raise KernelSyntaxError(msg, (locate(),)) from None

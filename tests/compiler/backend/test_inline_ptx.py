@@ -8,10 +8,9 @@ import pytest
 
 from helpers.kernel_source import load_kernel, signature_of
 from tilewright.abi.target import Target
-from tilewright.errors import KernelValueError
+from tilewright.errors import AssemblyError, KernelValueError
 from tilewright_compiler import driver
-from tilewright_compiler.backend.inline_ptx import at_its_call
-from tilewright_compiler.backend.ptxas import AssemblyError
+from tilewright_compiler.backend.inline_ptx import blame_call
 from tilewright_compiler.frontend.lower import lower_kernel
 
 SM_90A = Target.parse("sm_90a")
@@ -51,11 +50,19 @@ def test_good_ptx_compiles(tmp_path: Path) -> None:
     assert driver.compile_kernel(kernel, signature, [SM_90A]).cubins
 
 
-def test_fault_elsewhere_is_not_put_on_the_author(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inside", ["sqrt.approx.f32 %f1, %f2;", "mov.b32 %r1, %r2;"])
+def test_only_an_error_in_the_authors_text_is_put_on_the_author(
+    inside: str, tmp_path: Path
+) -> None:
     kernel = load_kernel(tmp_path, TEXT % "rsqrt")
     signature = signature_of(kernel, {"x": "*f32", "B": 512})
     module = lower_kernel(kernel, signature)
-    ptx = "first\n\t// begin inline asm\n\tmov.b32 %r1, %r2;\n\t// end inline asm\nlast\n"
-    for line in range(1, 7):
-        log = f"ptxas kernel.ptx, line {line}; error   : wrong"
-        assert at_its_call(AssemblyError("refused", ptx, SM_90A, log), module) is None
+    ptx = f"first\n\t// begin inline asm\n\t{inside}\n\t// end inline asm\nlast\n"
+
+    def blamed(line: int, word: str) -> bool:
+        log = f"ptxas kernel.ptx, line {line}; {word} : wrong"
+        return blame_call(AssemblyError("refused", ptx, log), module, SM_90A) is not None
+
+    is_his = inside.startswith("sqrt")
+    assert [blamed(line, "error  ") for line in range(1, 6)] == [False, False, is_his, False, False]
+    assert not any(blamed(line, "warning") for line in range(1, 6))

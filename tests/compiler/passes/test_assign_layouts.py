@@ -193,14 +193,18 @@ def test_a_kernel_with_calls_is_refused() -> None:
         assign_layouts(module)
 
 
-def test_tile_of_which_a_thread_would_hold_too_much_is_told_where_it_is_read(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    "statement",
+    ["tl.store(x, tl.sum(tl.zeros(B, tl.float32)))", "tl.atomic_add(at, 1.0)", "tl.store(at, 1.0)"],
+)
+def test_tile_of_which_a_thread_would_hold_too_much_is_told_where_it_is_used(
+    statement: str, tmp_path: Path
 ) -> None:
-    text = """
+    text = f"""
     @tl.kernel
     def k(x, B: tl.constexpr):
         at = x + tl.arange(0, B)
-        tl.store(at, tl.load(at) * 2)
+        a = {statement}
     """
     kernel = load_kernel(tmp_path, text)
 
@@ -208,7 +212,7 @@ def test_tile_of_which_a_thread_would_hold_too_much_is_told_where_it_is_read(
         signature = signature_of(kernel, {"x": "*f32", "B": block}, num_warps=1)
         return driver.show(kernel, signature, "scheduled")
 
-    assert "store" in scheduled(32 * MAX_ELEMENTS)
-    with pytest.raises(KernelValueError, match="each thread of 1 warps 2048 elements") as caught:
+    assert "return" in scheduled(32 * MAX_ELEMENTS)
+    with pytest.raises(KernelValueError, match="gives each thread 2048 elements here") as caught:
         scheduled(64 * MAX_ELEMENTS)
     assert caught.value.locations[0].line == 4

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from helpers.descriptor_kernels import Product
 from helpers.golden import Golden, golden_directory
 from helpers.mutations import find
+from tilewright_compiler.analysis.tensor_maps import launch_condition
 from tilewright_compiler.interpret import scheduled
 from tilewright_compiler.ir.core import Module
 from tilewright_compiler.ir.parser import parse_module
@@ -206,10 +207,29 @@ def test_f32_goes_by_warpgroups_only_rounded_to_tf32() -> None:
     assert "is read as it is, too" in str(why_not(module_of(more)))
 
 
-def test_unknown_alignment_is_left_alone() -> None:
+@pytest.mark.parametrize(
+    ("promise", "less", "asked"),
+    [("lda:i64:16s", "lda:i64:s", "lda % 8 == 0"), ("a:*bf16:16", "a:*bf16", "a % 16 == 0")],
+)
+def test_alignment_that_is_not_promised_is_asked_of_the_launch(
+    promise: str, less: str, asked: str
+) -> None:
+    conditions = []
+    for text in (Product().text(), Product().text().replace(promise, less)):
+        module = schedule_hopper(module_of(text))
+        assert module is not None
+        conditions.append(launch_condition(module).split(" and "))
+    assert asked not in conditions[0]
+    assert asked in conditions[1]
+
+
+def test_stride_that_no_launch_could_have_right_is_left_alone() -> None:
     text = Product().text()
-    assert "stride" in str(why_not(module_of(text.replace("lda:i64:16s", "lda:i64:s"))))
-    assert "base" in str(why_not(module_of(text.replace("a:*bf16:16", "a:*bf16"))))
+    line = "  %da = make_descriptor %a, %m, %k, %lda"
+    for stride, reason in ((104, None), (100, "a stride of descriptor<64x32xbf16> is 100")):
+        fixed = f"  %odd = constant {{value = {stride}}} : i64\n{line.replace('%lda', '%odd')}"
+        found = why_not(module_of(text.replace(line, fixed)))
+        assert found is None if reason is None else reason in str(found)
 
 
 def test_descriptors_of_a_program_are_left_alone() -> None:

@@ -22,8 +22,8 @@ _ALIGNMENT = 256
 class Case:
     """A launch: `make` gives the run-time arguments by name, `expected` the outputs in f64.
 
-    Outputs may differ by `tolerance` of the largest element that is expected, on a GPU by
-    `device_tolerance` if that is given; integers must be equal. `options` are the compile-time
+    Outputs may differ by `tolerance` of the largest element that is expected, on a GPU of 9.0 by
+    `hopper_tolerance` if that is given; integers must be equal. `options` are the compile-time
     arguments and options of the launch.
     """
 
@@ -33,7 +33,7 @@ class Case:
     expected: Callable[[Arguments], Mapping[str, Any]]
     tolerance: float
     options: Mapping[str, Any] = field(default_factory=dict)
-    device_tolerance: float | None = None
+    hopper_tolerance: float | None = None
 
     def arguments(self) -> Arguments:
         """Return new arguments, the same each time; arrays are aligned as on a device."""
@@ -53,9 +53,9 @@ class Case:
         self.kernel[self.grid](**arguments, **self.options)
         return {name: arguments[name].numpy() if on_device else arguments[name] for name in wanted}
 
-    def check(self, found: Mapping[str, Array], *, on_device: bool = False) -> None:
+    def check(self, found: Mapping[str, Array], *, on_hopper: bool = False) -> None:
         """Compare outputs with what is expected of the same arguments."""
-        coarse = self.device_tolerance if on_device else None
+        coarse = self.hopper_tolerance if on_hopper else None
         tolerance = self.tolerance if coarse is None else coarse
         for name, wanted in self.expected(self.arguments()).items():
             right = np.asarray(wanted)

@@ -137,7 +137,7 @@ PRODUCTS = {
         block_scaled_matmul,
         1e-5,
         {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64},
-        2.0**-12,  # 9.0 adds up 64 products of 8-bit floats with 14 bits
+        hopper_tolerance=2.0**-12,  # it adds 64 products of 8-bit floats with 14 bits
     ),
     "convolution": Case(
         products.convolution,

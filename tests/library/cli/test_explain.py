@@ -70,7 +70,7 @@ import tilewright.language as tl
 @tl.kernel
 def product(a, b, c, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)[:, None] * BLOCK + tl.arange(0, BLOCK)
-    tl.store(c + offsets, tl.dot(tl.load(a + offsets), tl.load(b + offsets)))
+    tl.store(c + offsets, tl.dot(tl.load(a + 3 * offsets), tl.load(b + 3 * offsets)))
 """
 
 
@@ -91,13 +91,16 @@ write_bundle(Path({str(tmp_path / "bundle")!r}), {{product: wanted}})
     word = f"{tmp_path / 'mine' / 'products.py'}:product"
     done = _explain(tmp_path, word, "--gpu", "9.0", "--driver", "13.0")
     assert done.code == 0, done.errors
-    # Of the general form nothing is known that blocks of a descriptor would have to be.
-    note = "the common schedule on sm_90a: the base of descriptor<64x64xf16> is not known to be a"
-    assert any(line.startswith(f"        {note}") for line in done.output.splitlines())
+    note = "the common schedule on sm_90a: no product reads blocks of a tensor descriptor, and this"
+    assert any(line.startswith(f"        {note}") for line in done.output.splitlines()), done.output
     done = _explain(tmp_path, word, "--gpu", "9.0", "--driver", "13.0", "--json")
-    found = [n for d in json.loads(done.output)["decisions"] for n in d["notes"]]
+    notes = {d["specialization"]: d["notes"] for d in json.loads(done.output)["decisions"]}
     # With the load that shows it.
-    assert any(each.startswith(note) and "tl.load(a" in each for each in found)
+    assert any(each.startswith(note) and "tl.load(a" in each for each in notes["fast"])
+    assert (
+        "the common schedule on sm_90a: bundles have another in the fast form alone"
+        in (notes["general"])
+    )
     # Elsewhere there is no schedule of the target's own to miss.
     assert "common schedule" not in _explain(tmp_path, word, "--gpu", "8.0").output
     # The module is not on the path now: by its bare name nobody can be asked.

@@ -27,6 +27,8 @@ from tilewright_compiler.ir.ops.inline_asm import MAX_PACK, letters_complaint, p
 from tilewright_compiler.ir.types import ScalarType, element_dtype
 
 _WHAT = "tl.inline_asm_elementwise"
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_OPERAND = re.compile(r"\$\{[^}]*\}")
 _REGISTER = re.compile(r"(?<!\$)(?:\$\$)*\$\{?(\d+)")
 
 
@@ -59,6 +61,7 @@ def inline_asm_elementwise(
     letters = _text(constraints, "constraints")
     _check(letters, dtypes, values, number)
     text = _text(asm, "asm")
+    _check_form(text)
     _check_registers(text, letters)
     name = "inline_asm" if arguments.flag(is_pure, f"`is_pure` of {_WHAT}") else "inline_asm_effect"
     types = [tile_of(shape, ScalarType(result)) for result in dtypes]
@@ -101,6 +104,21 @@ def _check(text: str, dtypes: tuple[DType, ...], values: list[Value], pack: int)
             what = f"arguments of {', '.join(map(str, given))}, {pack} at a time"
     if complaint is not None:
         msg = f"`constraints` of {_WHAT}, {what}: {complaint}"
+        raise KernelValueError(msg)
+
+
+def _check_form(text: str) -> None:
+    """Demand whole statements: of others the assembler complains about what follows them."""
+    code = _OPERAND.sub("", _COMMENT.sub("", text)).strip()
+    depth = lowest = 0
+    for character in code:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        lowest = min(lowest, depth)
+    if depth or lowest < 0 or code[-1:] not in ("", ";", "}"):
+        msg = (
+            f"`asm` of {_WHAT} is no list of whole statements, each with `;` at its end and `}}` "
+            f"for every `{{`: {text!r}"
+        )
         raise KernelValueError(msg)
 
 
