@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from helpers.kernel_source import load_kernel, signature_of
-from tilewright.abi.signature import KernelSignature
+from tilewright.abi.signature import KernelSignature, Specialization
 from tilewright.abi.target import Target
 from tilewright.language.kernel import Kernel
 from tilewright.runtime.expression import compile_expression
@@ -106,11 +106,34 @@ def test_the_condition_is_what_the_signature_does_not_promise(compiled: Compiled
     assert compile_expression(own.tma_ok, positions, {})
 
 
-def test_what_is_not_known_to_be_aligned_has_the_common_schedule(tmp_path: Path) -> None:
-    kernel, signature = kernel_and_signature(tmp_path, more="k")
+@pytest.mark.parametrize(
+    ("form", "asked"),
+    [
+        ("fast", ["plane % 8 == 0"]),
+        (
+            "general",
+            [
+                "a % 16 == 0",
+                "plane % 8 == 0",
+                "k % 8 == 0",
+                "b % 16 == 0",
+                "n % 8 == 0",
+                "c % 16 == 0",
+                "(n * 2) % 8 == 0",
+            ],
+        ),
+    ],
+)
+def test_what_is_not_known_to_be_aligned_is_asked(
+    form: Specialization, asked: list[str], tmp_path: Path
+) -> None:
+    kernel, _ = kernel_and_signature(tmp_path, more="k")
+    signature = signature_of(kernel, TYPES, specialization=form)
     compiled = compile_kernel(kernel, signature, (HOPPER,))
-    assert list(compiled.cubins) == ["sm_90a"]
-    assert compiled.own_ptx == {}
+    own = compiled.cubins[OWN].abi
+    assert own is not None
+    conditions = own.tma_ok.split(" and ")
+    assert [text for text in conditions if "%" in text] == asked
 
 
 def test_both_texts_are_kept_and_found(tmp_path: Path) -> None:

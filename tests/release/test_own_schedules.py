@@ -88,6 +88,25 @@ def test_it_is_built_packed_covered_and_verified(small: SmallCheckout) -> None:
     assert differences(manifest.entries, rebuilt) == []
 
 
+def test_in_the_general_form_it_is_not_bundled(small: SmallCheckout) -> None:
+    declare(small)
+    small.replace("prebuilt/signatures/product.toml", '["fast"]', '["general"]')
+    (task,) = (
+        task
+        for task in plan_tasks(
+            read_signatures(small.checkout),
+            read_targets(small.checkout.targets),
+            root=small.checkout.root,
+            cache=small.cache,
+        )
+        if task.reference == "product.py:product"
+    )
+    assert build_entry(task).error == ""
+    entry = find_entry(task)
+    assert entry is not None
+    assert {cubin.key for cubin in entry.cubins} == {"sm_100f", "sm_120f", "sm_80", "sm_90a"}
+
+
 def test_its_shared_memory_counts_for_the_budget(small: SmallCheckout) -> None:
     declare(small, shared_bytes=52_000)
     tasks = plan_tasks(

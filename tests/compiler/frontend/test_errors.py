@@ -29,6 +29,7 @@ from tilewright_compiler import driver, pipeline
 from tilewright_compiler.frontend import operators
 from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.ir.core import Module
+from tilewright_compiler.passes import optimize
 
 PARAMETERS: dict[str, ConstexprValue] = {"x": "*f32", "h": "*f16", "n": "i64", "f": "f32", "B": 64}
 # Names of our classes and of Python's syntax tree, which mean nothing to a kernel's author.
@@ -201,7 +202,6 @@ def test_branches_that_are_too_deep_for_a_pass_are_told(
 ) -> None:
     kernel = load_kernel(tmp_path, _branches(40))
     signature = signature_of(kernel, PARAMETERS)
-    optimize = pipeline.optimize
 
     def with_little_left(module: Module) -> Module:
         # What lowering needs is above; so many frames are enough for it, and too few for passes.
