@@ -48,6 +48,7 @@ ROWS: tuple[Configuration, ...] = (
 # row in parts.
 TILES: tuple[Configuration, ...] = (
     Configuration(8, 128, 2),
+    Configuration(4, 256, 2),
     Configuration(2, 512, 2),
     Configuration(1, 1024, 2),
 )
@@ -73,6 +74,7 @@ class ResidentConfiguration(Configuration):
 # Gradients of norms keep sums for each column, beside x and dy: of wider rows they would not fit.
 NORM_BACKWARD: tuple[ResidentConfiguration, ...] = (
     ResidentConfiguration(8, 128, 4, 6),
+    ResidentConfiguration(8, 256, 4, 4),
     ResidentConfiguration(4, 512, 4, 4),
     ResidentConfiguration(1, 1024, 2, 8),
     ResidentConfiguration(1, 2048, 4, 4),
@@ -85,6 +87,7 @@ PARTIALS = Configuration(256, 16, 8)
 
 SOFTMAX_BACKWARD: tuple[Configuration, ...] = (
     Configuration(16, 128, 4),
+    Configuration(8, 256, 4),
     Configuration(4, 512, 4),
     Configuration(2, 1024, 4),
     Configuration(1, 4096, 8),

@@ -17,7 +17,7 @@ from tilewright.tensor import rows
 from tilewright.tensor.configurations import ROWS, ROWS_LOOPED
 
 # One width inside each configuration, odd ones, the edges of a tile, and rows walked in chunks.
-WIDTHS = [1, 2, 31, 100, 128, 129, 511, 1000, 1025, 2049, 4099, 8193, 16384, 16385, 20001]
+WIDTHS = [1, 2, 31, 100, 128, 129, 256, 257, 511, 1000, 1025, 2049, 4099, 8193, 16384, 16385, 20001]
 NORM_WIDTHS = sorted({*WIDTHS, 32, 33, 127, 256, 512, 1024, 8191, 8192})
 
 
