@@ -74,7 +74,7 @@ def layer_norm_tile(
 
 
 @tl.kernel(
-    divisible=("x_stride0", "x_stride1", "out_stride0", "out_stride1"),
+    divisible=("columns", "x_stride0", "x_stride1", "out_stride0", "out_stride1"),
     unit=("x_stride2", "out_stride2"),
 )
 def layer_norm(

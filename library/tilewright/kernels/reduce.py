@@ -10,7 +10,7 @@ import tilewright.language as tl
 from tilewright.kernels.rows import is_full, load_row, row_offsets, row_widths
 
 
-@tl.kernel(divisible=("x_stride0", "x_stride1"), unit=("x_stride2",))
+@tl.kernel(divisible=("columns", "x_stride0", "x_stride1"), unit=("x_stride2",))
 def sum_rows(
     x, out,
     size0, size1, columns,
@@ -59,7 +59,7 @@ def sum_rows_looped(
     tl.store(out + row_offsets(row, size0, size1, out_stride0, out_stride1), result)
 
 
-@tl.kernel(divisible=("x_stride0", "x_stride1"), unit=("x_stride2",))
+@tl.kernel(divisible=("columns", "x_stride0", "x_stride1"), unit=("x_stride2",))
 def max_rows(
     x, out,
     size0, size1, columns,

@@ -56,7 +56,7 @@ def softmax_tile(x_rows, out_rows, lanes, x_stride, out_stride, mask):
 
 
 @tl.kernel(
-    divisible=("x_stride0", "x_stride1", "out_stride0", "out_stride1"),
+    divisible=("columns", "x_stride0", "x_stride1", "out_stride0", "out_stride1"),
     unit=("x_stride2", "out_stride2"),
 )
 def softmax(

@@ -71,6 +71,9 @@ class ResidentConfiguration(Configuration):
     resident: int
 
 
+# Of up to so many columns the general form holds rows of gradients too; wider ones are walked.
+NARROW = 1024
+
 # Gradients of norms keep sums for each column, beside x and dy: of wider rows they would not fit.
 NORM_BACKWARD: tuple[ResidentConfiguration, ...] = (
     ResidentConfiguration(8, 128, 4, 6),

@@ -18,6 +18,7 @@ from tilewright.lazy_dataclass import dataclass
 from tilewright.tensor.arrays import Array, as_flag, as_number, fits_fast
 from tilewright.tensor.axes import must_be_apart
 from tilewright.tensor.configurations import (
+    NARROW,
     NORM_BACKWARD,
     NORM_BACKWARD_WALKED,
     PARAMETERS_BACKWARD,
@@ -156,7 +157,7 @@ def _plan_softmax(y: Geometry, dy: Geometry, out: Geometry | None) -> Plan:
         kernel = softmax_kernels.softmax_backward
         tiles = rows_configuration(columns, SOFTMAX_BACKWARD)
         is_fast = is_aligned(walked, piece) and fits_fast(kernel, 3, integers)
-        if tiles is not None and is_fast and not is_wide:
+        if tiles is not None and (is_fast or tiles.block_n <= NARROW) and not is_wide:
             programs, options = -(-rows // tiles.block_m), tile_options(tiles)
         else:
             kernel, programs = softmax_kernels.softmax_backward_walked, rows
@@ -266,15 +267,17 @@ def _part(walked: tuple[Geometry, ...], piece: Piece, norm: _Norm) -> _Part:
     rows, columns = space.sizes[0] * space.sizes[1], space.sizes[2]
     multiprocessors = _HOST_MULTIPROCESSORS if x.device is None else processors(x.device)
     held = rows_configuration(columns, NORM_BACKWARD)
-    does_fit = (
+    is_suited = (
         x.dtype != float64
         and space.sizes[0] == 1
         and all(strides[2] == 1 for strides in space.strides)
-        and is_aligned(walked, piece)
+    )
+    is_fast = (
+        is_aligned(walked, piece)
         and (norm.weight is None or norm.weight.is_aligned)
         and fits_fast(norm_kernels.norm_backward, 5, (rows, columns, *_row_strides(space)))
     )
-    if held is not None and does_fit:
+    if held is not None and is_suited and (is_fast or held.block_n <= NARROW):
         at_once = multiprocessors * held.resident
         return _Part(piece, held, min(-(-rows // held.block_m), at_once))
     blocks = -(-columns // PARAMETERS_BACKWARD.block_n)

@@ -25,7 +25,8 @@ _ROWS = 5
 
 def samples() -> Iterator[Sample]:
     """Yield a call for each bundled signature of row and elementwise kernels."""
-    widths = (*(tiles.block_n for tiles in configurations.ROWS), 32768, 40_000)
+    tables = configurations.ROWS, configurations.TILES, configurations.LONG_ROWS
+    widths = (*sorted({tiles.block_n for table in tables for tiles in table}), 40_000)
     for dtype in _FLOATS:
         for width in widths:
             for form in ("fast", "general", "strided"):
