@@ -14,7 +14,7 @@ enum {
 };
 
 enum { PARAMETER_POINTER, PARAMETER_SCALAR, PARAMETER_GRID, PARAMETER_TENSOR_MAP, PARAMETER_WORKSPACE };
-enum { STACK_DEPTH = 32, MAX_WORKSPACES = 8, MAX_REMEMBERED = 16 };
+enum { STACK_DEPTH = 32, MAX_OPERATIONS = 4096, MAX_WORKSPACES = 8, MAX_REMEMBERED = 16 };
 
 typedef struct {
     int length;
@@ -76,7 +76,7 @@ static int parse_expression(PyObject *tuple, Expression *expression)
     if (length < 0) {
         return -1;
     }
-    if (length % 2 != 0 || length / 2 > STACK_DEPTH * 8) {
+    if (length % 2 != 0 || length / 2 > MAX_OPERATIONS) {
         PyErr_SetString(PyExc_ValueError, "an expression is a short tuple of (operation, operand) pairs");
         return -1;
     }
@@ -592,13 +592,18 @@ static int physical_grid(const Plan *plan, const uint64_t grid[3], CUlaunchConfi
 static Plan *second_choice(Plan *plan, const Call *call);
 
 // Give the plan that serves these arguments: the first, or where its predicate does not hold its second choice. And
-// whether its tensor maps are those of its last launch.
+// whether its tensor maps are those of its last launch. A predicate that cannot be computed, as it does not fit 64 bits,
+// does not hold.
 static Plan *suited(Plan *plan, const Call *call, const uint64_t grid[3], int *is_known)
 {
     int64_t holds = 1;
     *is_known = is_latest(plan, call, grid);
     if (!*is_known && plan->has_predicate && evaluate(&plan->predicate, call, grid, &holds) < 0) {
-        return NULL;
+        if (!PyErr_ExceptionMatches(tw_launch_error)) {
+            return NULL;
+        }
+        PyErr_Clear();
+        holds = 0;
     }
     if (holds) {
         return plan;

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +28,9 @@ from tilewright_release.processor_time import processor_seconds
 from tilewright_release.signatures import load_kernel
 from tilewright_release.stage_cache import StageCache, default_cache
 
-_RECORD_SCHEMA = "3"
+logger = logging.getLogger(__name__)
+
+_RECORD_SCHEMA = "4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,7 @@ def _record_key(task: BuildTask) -> str:
 def _pack_record(entry: BuiltEntry) -> bytes:
     ptx = entry.ptx.encode()
     head = {
+        "source_key": entry.source_key,
         "abi": entry.abi.to_json(),
         "seconds": entry.seconds,
         "ptx": len(ptx),
@@ -197,9 +201,13 @@ def _pack_record(entry: BuiltEntry) -> bytes:
     )
 
 
-def _unpack_record(record: bytes, source_key: str) -> BuiltEntry:
+def _unpack_record(record: bytes, source_key: str) -> BuiltEntry | None:
+    """Return the entry of a record; None if it is another's, which was copied to this place."""
     line, _, payload = record.partition(b"\n")
     head = json.loads(line)
+    if head["source_key"] != source_key:
+        logger.warning("the build cache has another entry's record for %s; built again", source_key)
+        return None
     position = head["ptx"]
     cubins = []
     for fields in head["cubins"]:

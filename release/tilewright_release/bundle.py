@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from tilewright_release.build_entry import (
     copy_entry,
     find_entry,
 )
-from tilewright_release.checkout import Checkout
+from tilewright_release.checkout import Checkout, folder
 from tilewright_release.packs import pack_cubins
 from tilewright_release.shards import Shard, share_of
 from tilewright_release.signatures import DeclaredEntry, read_signatures
@@ -95,8 +96,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="make the bundle of what the shards built, and compile nothing",
     )
-    parser.add_argument("--cache", type=Path, help="folder of the build caches")
-    parser.add_argument("--output", type=Path, help="folder of the bundle, build/bundle by default")
+    parser.add_argument("--cache", type=folder, help="folder of the build caches")
+    parser.add_argument(
+        "--output", type=folder, help="folder of the bundle, build/bundle by default"
+    )
 
 
 def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
@@ -153,6 +156,8 @@ def bundle_kernels(
     tasks = plan_tasks(declared, table, root=checkout.root, cache=cache)
     missing = [task for task in tasks if find_entry(task) is None]
     reports: list[BuildReport] = []
+    if missing:
+        _require_writable(cache)
     if shards is None:
         reports = list(build_all(missing, jobs=jobs, scheduler=scheduler, stream=stream))
     else:
@@ -180,6 +185,17 @@ def bundle_kernels(
     return summary
 
 
+def _require_writable(cache: Path) -> None:
+    """Raise ReleaseError unless the build caches can be written: each kernel would say so."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache):
+            pass
+    except OSError as error:
+        msg = f"the build caches in {cache} cannot be written: {error}; name others with --cache"
+        raise ReleaseError(msg) from error
+
+
 def build_shard(
     checkout: Checkout,
     shard: Shard,
@@ -197,6 +213,8 @@ def build_shard(
     declared = share_of(shard, read_signatures(checkout))
     tasks = plan_tasks(declared, read_targets(checkout.targets), root=checkout.root, cache=cache)
     missing = [task for task in tasks if find_entry(task) is None]
+    if missing:
+        _require_writable(cache)
     reports = list(build_all(missing, jobs=jobs, scheduler=scheduler, stream=stream))
     _refuse("kernels do not compile", [report.error for report in reports if report.error])
     for task in tasks:
@@ -209,6 +227,14 @@ def plan_tasks(
     declared: Sequence[DeclaredEntry], table: TargetTable, *, root: Path, cache: Path
 ) -> list[BuildTask]:
     """Return one task for each declared entry, in order."""
+    known = {str(row.target) for row in table.rows}
+    unknown = {
+        f"{entry.reference} for {name}"
+        for entry in declared
+        for name, _ in entry.unsupported
+        if name not in known
+    }
+    _refuse(f"`unsupported` names what is none of {', '.join(sorted(known))}", sorted(unknown))
     return [
         BuildTask(
             root, cache, entry.reference, entry.source_key, entry.signature, _targets(entry, table)

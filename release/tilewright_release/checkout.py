@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from tilewright.errors import ReleaseError
+from tilewright.errors import ReleaseError, UsageError
 
 _MARKS = ("pyproject.toml", "prebuilt/signatures")
 _TARGETS = "targets.toml"
@@ -90,6 +90,17 @@ class Checkout:
         """The version in pyproject.toml; `dynamic` when the build finds it elsewhere."""
         with (self.root / "pyproject.toml").open("rb") as file:
             return str(tomllib.load(file)["project"].get("version", "dynamic"))
+
+
+def folder(text: str) -> Path:
+    """Return the path that a word of the command line names; raises UsageError for an empty one.
+
+    That is a variable of CI that is not set, and would mean the working directory.
+    """
+    if not text:
+        msg = "an empty word names no folder; leave the option out for its default"
+        raise UsageError(msg)
+    return Path(text)
 
 
 def find_checkout(start: Path) -> Checkout:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from tilewright.abi.manifest import FILE_NAME, Entry, Manifest, blob_target, read_manifest
@@ -20,6 +21,7 @@ from tilewright.abi.target import Target
 from tilewright.errors import ReleaseError
 from tilewright_compiler.driver import build_key
 from tilewright_release.checkout import Checkout
+from tilewright_release.packs import damaged_packs
 from tilewright_release.signatures import DeclaredEntry, read_signatures
 from tilewright_release.targets import FLOOR, TargetTable, read_targets
 from tilewright_release.validated import Validations, read_validated
@@ -68,12 +70,14 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
 
 def read_coverage(checkout: Checkout, *, bundle: Path) -> list[Cell]:
     """Return a cell for each declared entry and target, in order of declaration."""
+    manifest = read_manifest(bundle / FILE_NAME)
     return list(
         cover(
             read_signatures(checkout),
             read_targets(checkout.targets),
-            read_manifest(bundle / FILE_NAME),
+            manifest,
             read_validated(checkout.validated),
+            damaged=damaged_packs(bundle, manifest.entries.values()),
         )
     )
 
@@ -83,8 +87,10 @@ def cover(
     table: TargetTable,
     manifest: Manifest,
     validations: Validations,
+    *,
+    damaged: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Cell]:
-    """Yield the cells of `declared` by what `manifest` holds."""
+    """Yield the cells of `declared` by what `manifest` holds; `damaged` packs hold nothing."""
     bundled = {(entry.kernel, entry.signature) for entry in manifest.entries.values()}
     for entry in declared:
         reasons = dict(entry.unsupported)
@@ -100,6 +106,8 @@ def cover(
                 state, reason = "stale", "the kernel's source changed; see `tilewright dev why`"
             elif blob is None:
                 state, reason = "missing", "the bundle was made before it was declared"
+            elif blob.pack in damaged:
+                state, reason = "missing", damaged[blob.pack]
             elif blob.build_key != _build_key(entry, target):
                 state, reason = "stale", "the compiler or its tools changed"
             validated: tuple[str, ...] = ()

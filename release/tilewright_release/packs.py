@@ -10,11 +10,14 @@ is held against its entry before it is written, wherever it comes from.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -41,6 +44,8 @@ from tilewright_release.stage_cache import StageCache, write_atomically
 from tilewright_release.targets import FLOOR, TargetTable
 from tilewright_release.validated import Validations
 
+logger = logging.getLogger(__name__)
+
 _PTX_HEAD = re.compile(r"^\.version (\S+)\n\.target (\S+)$", re.MULTILINE)
 
 
@@ -61,11 +66,46 @@ def pack_cubins(
     Raises InternalCompilerError for a cubin, ReleaseError for a PTX text that is not what its entry
     says.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     for declared, built in entries:
         for cubin in cubins[built.source_key]:
             check_cubin(cubin.data, target=cubin.target, abi=cubin.abi or built.abi)
         check_floor(built.ptx, entry=built.abi.entry, name=declared.reference)
+    with _alone(folder):
+        return _pack_alone(
+            cubins,
+            entries=entries,
+            targets=targets,
+            folder=folder,
+            cache=cache,
+            version=version,
+            validated=validated,
+            stream=stream,
+        )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Make a folder, and wait for other runs that write to it: each removes what it does not know.
+
+    The lock lies beside the folder, which is copied into a wheel as it is.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _pack_alone(
+    cubins: Mapping[str, Sequence[Cubin]],
+    *,
+    entries: Sequence[tuple[DeclaredEntry, BuiltEntry]],
+    targets: TargetTable,
+    folder: Path,
+    cache: Path,
+    version: str,
+    validated: Validations,
+    stream: TextIO,
+) -> Manifest:
     wanted: dict[tuple[str, str], list[bytes]] = {}
     for family, members in groupby(entries, key=lambda pair: pair[0].family):
         group = list(members)
@@ -120,6 +160,23 @@ def pack_cubins(
     return manifest
 
 
+def damaged_packs(folder: Path, entries: Iterable[Entry]) -> dict[str, str]:
+    """Return what is wrong with each pack of a bundle that lacks bytes its entries tell of."""
+    wanted: dict[str, set[str]] = {}
+    for entry in entries:
+        for blob in entry.blobs.values():
+            wanted.setdefault(blob.pack, set()).add(blob.sha256)
+    damaged = {}
+    for name, digests in sorted(wanted.items()):
+        try:
+            with PackReader(folder / name) as reader:
+                for digest in sorted(digests):
+                    reader.read(digest)
+        except FormatError as error:
+            damaged[name] = str(error)
+    return damaged
+
+
 def check_floor(ptx: str, *, entry: str, name: str) -> None:
     """Raise ReleaseError unless a PTX text is for the floor's target and version, with the entry.
 
@@ -160,7 +217,10 @@ def _write_pack(folder: Path, stem: str, blobs: Sequence[bytes], cache: StageCac
     arrangement = arrange(blobs)
     ordered = [blobs[index] for index in arrangement.order]
     write_pack(path, ordered, bases=arrangement.bases)
-    cache.put(key.hexdigest(), path.read_bytes())
+    try:
+        cache.put(key.hexdigest(), path.read_bytes())
+    except OSError as error:
+        logger.warning("%s is not kept for other checkouts: %s", path.name, error)
     return path.name
 
 

@@ -22,7 +22,7 @@ from tilewright.errors import ReleaseError, TilewrightError
 from tilewright_release import audit, bundle, coverage, verify
 from tilewright_release.build_wheel import build_sdist, build_wheel
 from tilewright_release.check_wheel import check_wheel
-from tilewright_release.checkout import Checkout
+from tilewright_release.checkout import Checkout, folder
 from tilewright_release.dev_tools import require_tools
 from tilewright_release.provenance import commit_of
 from tilewright_release.sign import check_signature, released
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--machine", action="append", default=[], help="build for this one alone")
     parser.add_argument("--python", type=Path, help="as for check-wheel")
-    parser.add_argument("--cache", type=Path, help="folder of the build caches")
+    parser.add_argument("--cache", type=folder, help="folder of the build caches")
     parser.add_argument("--key", type=Path, help="public key that the signatures must be by")
 
 

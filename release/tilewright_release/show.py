@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import sys
 from pathlib import Path
 
 from tilewright.abi.dtypes import BY_NAME, DType
@@ -81,11 +82,21 @@ def _kernel_of_file(reference: str) -> Kernel:
     """Import the kernel of `FILE.py:NAME`, a path from the working directory."""
     place, _, name = reference.rpartition(":")
     path = Path(place).resolve()
+    sys.path.insert(0, str(path.parent))  # as of a program, for what it imports beside it
     return load_kernel(f"{path.name}:{name}", root=path.parent)
 
 
 def _signature(kernel: Kernel, arguments: argparse.Namespace) -> KernelSignature:
-    given = dict(word.partition("=")[::2] for word in arguments.types)
+    given: dict[str, str] = {}
+    for word in arguments.types:
+        name, _, text = word.partition("=")
+        if name in given:
+            msg = f"--types gives {name} twice, {given[name]} and {text}"
+            raise UsageError(msg)
+        given[name] = text
+    if arguments.num_warps not in (1, 2, 4, 8, 16, 32):
+        msg = f"--num-warps is {arguments.num_warps}; a program has 1, 2, 4, 8, 16 or 32 warps"
+        raise UsageError(msg)
     declaration: dict[str, DType | tuple[DType] | Constexpr] = {}
     for parameter in kernel.parameters:
         text = given.pop(parameter.name, None)

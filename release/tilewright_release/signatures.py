@@ -171,6 +171,9 @@ def _read_kernel(table: Table, *, family: str, root: Path) -> Iterator[DeclaredE
     dtypes = table.table("dtypes")
     letters = {letter: dtypes.texts(letter) for letter in dtypes.names()}
     for letter, names in letters.items():
+        if not names:
+            dtypes.fail(letter, "is empty: that would drop the kernel; remove it instead")
+    for letter, names in letters.items():
         for name in names:
             if name not in BY_NAME:
                 dtypes.fail(letter, f"has dtype {name!r}; known are {', '.join(BY_NAME)}")

@@ -12,6 +12,8 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,8 @@ from tilewright.settings import settings
 logger = logging.getLogger(__name__)
 
 _DIGEST_BYTES = 32
+_KEY = re.compile("[0-9a-f]+")
+_PARTIAL = ".writing-"
 
 
 class StageCache:
@@ -85,7 +89,7 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 def write_atomically(path: Path, payload: bytes) -> None:
     """Write a file that appears complete or not at all, also when the machine loses power."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=_PARTIAL)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(payload)
@@ -102,7 +106,8 @@ def write_atomically(path: Path, payload: bytes) -> None:
 def prune(root: Path, *, max_bytes: int) -> int:
     """Remove the files unused for longest until at most `max_bytes` are left; return bytes removed.
 
-    Leftovers of killed writers go the same way: they are files like any other.
+    Only what is laid out as a cache lays it out, leftovers of killed writers with it: a folder that
+    was named by mistake keeps its own.
     """
     files = sorted(_files(root))
     total = sum(size for _, size, _ in files)
@@ -116,8 +121,11 @@ def prune(root: Path, *, max_bytes: int) -> int:
 
 
 def _files(root: Path) -> Iterator[tuple[float, int, Path]]:
-    for path in root.rglob("*"):
+    for path in root.glob("*/??/*"):
+        is_kept = _KEY.fullmatch(path.name) and path.name.startswith(path.parent.name)
+        if not is_kept and not path.name.startswith(_PARTIAL):
+            continue
         with contextlib.suppress(FileNotFoundError):
-            status = path.stat()
-            if path.is_file():
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
                 yield status.st_mtime, status.st_size, path

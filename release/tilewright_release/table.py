@@ -120,6 +120,6 @@ def read_table(file: Path) -> Table:
     except FileNotFoundError as error:
         msg = f"{file} does not exist"
         raise FormatError(msg) from error
-    except tomllib.TOMLDecodeError as error:
-        msg = f"{file} is not valid TOML: {error}"
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        msg = f"{file} is not valid TOML, which is UTF-8: {error}"
         raise FormatError(msg) from error

@@ -21,23 +21,25 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tilewright.abi.manifest import FILE_NAME, Entry, read_manifest
-from tilewright.errors import ReleaseError
+from tilewright.errors import ReleaseError, UsageError
 from tilewright_release.against import compare_with_revision
 from tilewright_release.build_entry import build_entry, entry_digests, find_entry
 from tilewright_release.bundle import bundle_kernels, plan_tasks
 from tilewright_release.checkout import Checkout
+from tilewright_release.packs import damaged_packs
 from tilewright_release.signatures import read_signatures
 from tilewright_release.stage_cache import file_digests
 from tilewright_release.targets import read_targets
 
 _PROGRAM = "from tilewright_release.verify import rebuild_and_print; rebuild_and_print()"
 _PACKAGES = ("tilewright", "tilewright_compiler", "tilewright_release")
-_NOT_COPIED = shutil.ignore_patterns(
-    ".*", "__pycache__", "_prebuilt", "benchmarks", "build", "dist", "docs", "tests", "wheelhouse"
-)
+_NEVER_COPIED = shutil.ignore_patterns(".*", "__pycache__", "_prebuilt")
+# Of a checkout's own folders; packages may have some of these names.
+_NOT_COPIED = {"benchmarks", "build", "dist", "docs", "tests", "wheelhouse"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Variation:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("--sample", type=int, default=4, help="number of entries, 4 by default")
+    parser.add_argument("--sample", type=_count, default=4, help="number of entries, 4 by default")
     parser.add_argument("--all", action="store_true", help="every entry, as before a release")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
     parser.add_argument("--bundle", type=Path, help="folder of the bundle, build/bundle by default")
@@ -60,11 +62,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--python", type=Path, help="another interpreter, with the compiler's tools, to build by"
     )
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, help="worker processes of --all"
+        "--jobs", type=_count, default=os.cpu_count() or 1, help="worker processes of --all"
     )
     parser.add_argument(
         "--against", metavar="REV", help="compare the PTX with that of another commit instead"
     )
+
+
+def _count(text: str) -> int:
+    """Read how many of something there are to be; raises UsageError for fewer than one."""
+    if not text.isdecimal() or int(text) < 1:
+        msg = f"{text!r} is no number of at least 1"
+        raise UsageError(msg)
+    return int(text)
 
 
 def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
@@ -76,7 +86,8 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
     bundle = arguments.bundle or checkout.bundle
     entries = read_manifest(bundle / FILE_NAME).entries
     keys = sorted(entries)
-    if not arguments.all:
+    if not arguments.all:  # which compares whole files
+        _require_packs(bundle, entries)
         keys = sorted(random.Random(arguments.seed).sample(keys, min(arguments.sample, len(keys))))
     ways = [
         Variation("hash seed 1", "1"),
@@ -101,6 +112,13 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
     print(f"verify: {len(keys)} entries, {blobs} blobs built {len(ways)} times: same bytes")
     print(f"verify: {names}")
     return 0
+
+
+def _require_packs(bundle: Path, entries: Mapping[str, Entry]) -> None:
+    """Raise ReleaseError unless the packs hold the bytes that the manifest tells of."""
+    damaged = damaged_packs(bundle, entries.values())
+    if damaged:
+        raise ReleaseError("\n  ".join((f"packs of {bundle} are not whole:", *damaged.values())))
 
 
 def differences(
@@ -179,7 +197,9 @@ def _rebuild(
         root, path = checkout.root, _import_path(way)
         if way.is_elsewhere:
             root = Path(folder, "checkout")
-            shutil.copytree(checkout.root, root, ignore=_NOT_COPIED)
+            shutil.copytree(
+                checkout.root, root, ignore=partial(_left_out, checkout.root), symlinks=True
+            )
             # A project without a table of its own takes Tilewright's, which is no module to copy.
             shutil.copy(checkout.targets, root / "prebuilt" / "targets.toml")
             path = _copied_path(checkout.root, root, path, Path(folder, "packages"))
@@ -190,19 +210,33 @@ def _rebuild(
             "keys": list(keys),
             "jobs": jobs,
         }
-        done = subprocess.run(
-            [str(way.python or sys.executable), "-c", f"import sys; {start}; {_PROGRAM}"],
-            input=json.dumps(request),
-            env={**os.environ, "PYTHONHASHSEED": way.hash_seed, "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [str(way.python or sys.executable), "-c", f"import sys; {start}; {_PROGRAM}"],
+                input=json.dumps(request),
+                env={**os.environ, "PYTHONHASHSEED": way.hash_seed, "PYTHONDONTWRITEBYTECODE": "1"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except OSError as error:
+            msg = f"the rebuild with {way.name} cannot be started: {error}"
+            raise ReleaseError(msg) from error
     if done.returncode != 0:
         msg = f"the rebuild with {way.name} failed: {done.stderr.strip()[-2000:]}"
         raise ReleaseError(msg)
-    digests: dict[str, dict[str, str]] = json.loads(done.stdout)
+    try:
+        digests: dict[str, dict[str, str]] = json.loads(done.stdout)
+    except ValueError as error:
+        msg = f"the rebuild with {way.name} gave no answer; is it a Python? {done.stdout[-500:]!r}"
+        raise ReleaseError(msg) from error
     return digests
+
+
+def _left_out(root: Path, folder: str, names: list[str]) -> set[str]:
+    """Return which of the names in a folder of a checkout a copy is made without."""
+    of_root = _NOT_COPIED.intersection(names) if Path(folder) == root else set()
+    return {*_NEVER_COPIED(folder, names), *of_root}
 
 
 def _import_path(way: Variation) -> list[str]:
@@ -224,7 +258,7 @@ def _copied_path(root: Path, copy: Path, path: Sequence[str], packages: Path) ->
     """Return an import path with our packages copied to `packages`, and what is in the checkout
     replaced by its copy."""
     for name in _PACKAGES:
-        shutil.copytree(_package_folder(name), packages / name, ignore=_NOT_COPIED)
+        shutil.copytree(_package_folder(name), packages / name, ignore=_NEVER_COPIED)
     moved = [str(packages)]
     for entry in path:
         place = Path(entry)

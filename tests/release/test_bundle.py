@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tilewright_release import packs
 from tilewright_release.bundle import Summary, bundle_kernels
 from tilewright_release.signatures import read_signatures
 from tilewright_release.similar import Arrangement, arrange
+from tilewright_release.stage_cache import StageCache
 
 _SIGNATURES = "prebuilt/signatures/small.toml"
 
@@ -130,6 +132,51 @@ def test_packs_that_another_writer_made_are_not_copied(
     monkeypatch.setattr(packs, "arrange", counted)
     _bundle(bundled)
     assert len(arranged) == len(list(bundled.checkout.bundle.glob("*.pack")))
+
+
+def test_a_cache_that_takes_no_pack_ends_no_run(
+    bundled: SmallCheckout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = _contents(bundled)
+    for path in (*bundled.checkout.bundle.iterdir(), *(bundled.cache / "packs").rglob("*")):
+        if path.is_file():
+            path.unlink()
+
+    def refuse(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(StageCache, "put", refuse)
+    _bundle(bundled)
+    assert _contents(bundled) == before
+    assert "is not kept for other checkouts" in caplog.text
+
+
+def test_caches_that_cannot_be_written_are_told_once(small: SmallCheckout) -> None:
+    with pytest.raises(ReleaseError, match="the build caches in /proc/none cannot be written"):
+        _bundle(small, cache=Path("/proc/none"))
+
+
+def test_another_entrys_record_is_built_again(
+    bundled: SmallCheckout, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = _contents(bundled)
+    first, second, *_ = sorted(
+        path for path in (bundled.cache / "entries").rglob("*") if path.is_file()
+    )
+    first.write_bytes(second.read_bytes())
+    assert _bundle(bundled).built == 1
+    assert "another entry's record" in caplog.text
+    assert _contents(bundled) == before
+
+
+def test_runs_on_one_folder_take_turns(bundled: SmallCheckout) -> None:
+    for path in bundled.checkout.bundle.iterdir():
+        path.unlink()
+    with ThreadPoolExecutor(3) as executor:
+        for made in [executor.submit(_bundle, bundled) for _ in range(3)]:
+            made.result()
+    manifest = read_manifest(bundled.checkout.bundle / "manifest.json")
+    assert packs.damaged_packs(bundled.checkout.bundle, manifest.entries.values()) == {}
 
 
 def test_a_damaged_pack_is_written_again(bundled: SmallCheckout) -> None:

@@ -53,6 +53,29 @@ def test_a_new_signature_is_missing(
     assert "10 of 35 blobs are missing or stale, such as kernels.double" in capsys.readouterr().err
 
 
+def test_a_pack_that_is_gone_or_damaged_covers_nothing(
+    bundled: SmallCheckout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, *_ = sorted(bundled.checkout.bundle.glob("*.pack"))
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-9])
+    assert _states(bundled) == {"present": 15, "missing": 10}
+    assert main(["--root", str(bundled.root), "coverage"]) == ReleaseError.exit_code
+    assert f"{second.name} is not a usable pack" in capsys.readouterr().err
+    assert main(["--root", str(bundled.root), "verify", "--sample", "1"]) == ReleaseError.exit_code
+    assert first.name in (said := capsys.readouterr().err)
+    assert second.name in said
+
+
+def test_an_unsupported_target_that_is_none_is_refused(
+    bundled: SmallCheckout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundled.replace(_SIGNATURES, "num_warps = 2", 'num_warps = 2\nunsupported = { sm_99 = "no" }')
+    words = ["--root", str(bundled.root), "bundle-kernels", "--cache", str(bundled.cache)]
+    assert main(words) == ReleaseError.exit_code
+    assert "kernels.py:square for sm_99" in capsys.readouterr().err
+
+
 def test_an_unsupported_target_has_its_reason(
     bundled: SmallCheckout, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,30 @@ def test_a_kernel_that_no_file_declares_is_shown_for_given_types(
     assert "store" in shown
     assert main([*words, *types, "--list"]) == 0
     assert "fast num_warps=4 num_stages=3" in capsys.readouterr().out
+
+
+def test_a_kernel_of_a_file_may_import_what_lies_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "beside_it.py").write_text("SIZE = 32\n")
+    path = tmp_path / "mine.py"
+    path.write_text(_KERNEL.replace("import tilewright", "import beside_it\nimport tilewright", 1))
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    words = ["show", f"{path}:fill", "--types", "out=*f32", "n=i64", "value=f32"]
+    assert main(words) == 0
+    assert "kernel @fill" in capsys.readouterr().out
+    assert main([*words, "--num-warps", "3"]) == UsageError.exit_code
+    assert "--num-warps is 3" in capsys.readouterr().err
+    assert main([*words, "n=i32"]) == UsageError.exit_code
+    assert "--types gives n twice, i64 and i32" in capsys.readouterr().err
+
+
+def test_an_empty_word_names_no_folder(small: SmallCheckout) -> None:
+    for option in ("--cache", "--output"):
+        with pytest.raises(SystemExit) as caught:
+            main(["--root", str(small.root), "bundle-kernels", option, ""])
+        assert caught.value.code == 2
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ def test_kernel_of_a_file_is_named_by_its_path(small: SmallCheckout) -> None:
         ('out = "*T"', 'out = "*U"', "kernel[0].parameters.out has type '*U'"),
         ("{ BLOCK = 128 }", "{ BLOK = 128 }", "constexprs name BLOK, but the constexpr parameters"),
         ("{ BLOCK = 128 }", "{}", "constexprs name nothing"),
+        ('["f32", "f16"]', "[]", "kernel[0].dtypes.T is empty: that would drop the kernel"),
         ('["general"]', '["exact"]', "kernel[1].config[0].specializations has 'exact'"),
         ("num_warps = 1", "num_warp = 1", "config[0].num_warp is not a key that is known here"),
         ("num_warps = 1", 'num_warps = "1"', "config[0].num_warps must be an integer"),
@@ -64,6 +65,13 @@ def test_errors_name_file_and_key(small: SmallCheckout, old: str, new: str, prob
         read_signatures(small.checkout)
     assert str(small.root / _FILE) in str(caught.value)
     assert problem in str(caught.value)
+
+
+def test_a_file_that_is_not_utf8_is_named(small: SmallCheckout) -> None:
+    path = small.root / _FILE
+    path.write_bytes(b"# f\xfcr\n" + path.read_bytes())
+    with pytest.raises(FormatError, match=r"small\.toml is not valid TOML, which is UTF-8"):
+        read_signatures(small.checkout)
 
 
 def test_a_list_of_values_adds_an_entry_for_each(small: SmallCheckout) -> None:

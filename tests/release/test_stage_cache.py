@@ -91,3 +91,18 @@ def test_prune_removes_what_was_unused_for_longest(tmp_path: Path) -> None:
     assert prune(tmp_path, max_bytes=250) == 100
     assert [key for key in ("aa", "bb", "cc") if cache.get(key)] == ["aa", "cc"]
     assert prune(tmp_path, max_bytes=250) == 0
+
+
+def test_files_that_no_cache_wrote_are_kept(tmp_path: Path) -> None:
+    cache = StageCache(tmp_path, "stages")
+    cache.put("ab12", b"value")
+    others = ["thesis.txt", "stages/notes", "stages/ab/notes.md", "stages/ab/cd12", "x/y/zz/zz12"]
+    for name in others:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+        os.utime(path, (0, 0))
+    (tmp_path / "stages" / "ab" / "ab34").symlink_to(tmp_path / "thesis.txt")
+    prune(tmp_path, max_bytes=0)
+    assert all((tmp_path / name).read_text() == "mine" for name in others)
+    assert cache.get("ab12") is None

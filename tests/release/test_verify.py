@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from tilewright.abi.manifest import read_manifest
 from tilewright.errors import ReleaseError
 from tilewright_release.against import differing_texts
 from tilewright_release.main import main
-from tilewright_release.verify import _copied_path, differences, rebuild
+from tilewright_release.verify import _copied_path, _left_out, differences, rebuild
 
 
 def test_a_rebuild_with_other_hash_seeds_gives_the_same_bytes(
@@ -24,6 +26,38 @@ def test_a_rebuild_with_other_hash_seeds_gives_the_same_bytes(
         "verify: 1 entries, 5 blobs built 2 times: same bytes",
         "verify: hash seed 1, hash seed 2 in another folder",
     ]
+
+
+@pytest.mark.parametrize("words", [["--sample", "0"], ["--sample", "-1"], ["--jobs", "0"]])
+def test_nothing_is_no_number_of_rebuilds(words: list[str], small: SmallCheckout) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--root", str(small.root), "verify", *words])
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("python", "says"), [("/nope", "cannot be started"), ("/bin/true", "is it a Python?")]
+)
+def test_what_is_no_python_is_told(
+    bundled: SmallCheckout, python: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--root", str(bundled.root), "verify", "--sample", "1", "--python", python]
+    assert main(words) == ReleaseError.exit_code
+    assert says in capsys.readouterr().err
+
+
+def test_links_and_names_of_packages_do_not_matter(bundled: SmallCheckout) -> None:
+    (bundled.root / "dangling").symlink_to("nowhere")
+    kept, left = bundled.root / "mine" / "docs", bundled.root / "docs"
+    for folder in (kept, left):
+        folder.mkdir(parents=True)
+        (folder / "file").touch()
+    copy = bundled.root.parent / "copy"
+    ignore = partial(_left_out, bundled.root)
+    shutil.copytree(bundled.root, copy, ignore=ignore, symlinks=True)
+    assert (copy / "mine" / "docs" / "file").is_file()
+    assert not (copy / "docs").exists()
+    assert main(["--root", str(bundled.root), "verify", "--sample", "1"]) == 0
 
 
 def test_a_whole_bundle_is_made_again(

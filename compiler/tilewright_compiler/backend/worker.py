@@ -51,6 +51,9 @@ class Worker:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        # Whether each request had its reply: what was interrupted before leaves it in the pipe, and
+        # it would be taken for that of the next request.
+        self._is_settled = True
         self._requests = self._process.stdin.fileno()
         self._replies = self._process.stdout.fileno()
         os.set_blocking(self._requests, False)
@@ -65,12 +68,18 @@ class Worker:
         """Whether the process is running."""
         return self._process.poll() is None
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether the process is running and owes no reply."""
+        return self._is_settled and self.is_alive
+
     def translate(self, request: Request, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
         """Return the PTX.
 
         Raises InternalCompilerError when MLIR refuses, LLVM aborts or time runs out.
         """
         deadline = time.monotonic() + timeout_s
+        self._is_settled = False
         try:
             _send(self._requests, frame(asdict(request)), deadline)
             (length,) = struct.unpack(">I", _receive(self._replies, 4, deadline))
@@ -81,6 +90,7 @@ class Worker:
             self.close()
             msg = f"LLVM did not finish within {timeout_s:g} s: kernel too large, or LLVM loops"
             raise InternalCompilerError(msg) from error
+        self._is_settled = True
         if "error" in reply:
             msg = f"MLIR refused the emitted text: {reply['error']}"
             raise InternalCompilerError(msg)
@@ -153,7 +163,7 @@ class WorkerPool:
         with self._lock:
             while self._idle:
                 worker = self._idle.pop()
-                if worker.is_alive:
+                if worker.is_usable:
                     break
                 worker.close()
             else:
@@ -164,7 +174,7 @@ class WorkerPool:
     def _put_back(self, worker: Worker) -> None:
         with self._lock:
             self._busy.remove(worker)
-            keep = worker.is_alive and len(self._idle) < self._max_idle
+            keep = worker.is_usable and len(self._idle) < self._max_idle
             if keep:
                 self._idle.append(worker)
         if not keep:

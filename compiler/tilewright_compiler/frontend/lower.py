@@ -14,6 +14,7 @@ from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import Constexpr, KernelSignature, Pointer
 from tilewright.errors import (
     InternalCompilerError,
+    KernelNameError,
     KernelTypeError,
     SourceLocation,
     TilewrightError,
@@ -41,6 +42,7 @@ from tilewright_compiler.ir.core import Block, Function, Module, Value
 from tilewright_compiler.ir.types import PointerType, ScalarType, Type
 
 _SYMBOL = re.compile(r"_?[A-Za-z0-9][A-Za-z0-9_]*\Z")
+_GRID = ("grid0", "grid1", "grid2")
 _TAKEN = ("WARP_SZ", "vprintf", "tilewright_shared")
 
 
@@ -72,6 +74,13 @@ def _lower_entry(scope: Scope) -> Function:
     if names != declared:
         msg = f"kernel `{kernel.name}` has the parameters {declared}, the signature {names}"
         raise KernelTypeError(msg, (kernel.location,))
+    for name in names:
+        if name in _GRID:
+            msg = (
+                f"no parameter of a launched kernel is called `{name}`: that is the grid's extent "
+                "in what a launch computes; choose another name"
+            )
+            raise KernelNameError(msg, (kernel.location,))
     arguments: dict[str, Operand] = {}
     types: list[Value] = []
     for name, parameter in signature.parameters:

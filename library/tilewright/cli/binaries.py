@@ -51,7 +51,7 @@ def needs(decisions: Sequence[Decision]) -> Iterator[str]:
 def schedule_notes(decisions: Sequence[Decision], kernel: Kernel | None) -> Iterator[str]:
     """Yield why signatures of a kernel that share their candidates have no binary in Hopper's own
     schedule, where one could be."""
-    # Of a general form there is nothing to ask.
+    # Of the general form alone bundles have none in any case.
     decision = min(decisions, key=lambda each: parse_signature(each.signature).specialization)
     targets = [candidate.target for candidate in decision.candidates]
     if decision.device.capability != ComputeCapability(9, 0) or not targets:
@@ -64,8 +64,6 @@ def schedule_notes(decisions: Sequence[Decision], kernel: Kernel | None) -> Iter
 def why_common_schedule(decision: Decision, kernel: Kernel | None) -> str:
     """Return why a kernel does not get Hopper's own schedule, by asking the compiler."""
     signature = parse_signature(decision.signature)
-    if signature.specialization == "general":
-        return "bundles have another in the fast form alone"
     if kernel is None:
         return "its source is not here, so the compiler cannot be asked why"
     try:
@@ -74,6 +72,8 @@ def why_common_schedule(decision: Decision, kernel: Kernel | None) -> str:
         return "the compiler is not installed, so it cannot be asked why"
     except TilewrightError as error:
         return f"the compiler cannot say why: {error}"
+    if reason is None and signature.specialization == "general":
+        return "bundles have another in the fast form alone"
     return reason or "the bundle was made before the compiler had another for it"
 
 

@@ -18,6 +18,7 @@ import pytest
 from helpers.mlir_texts import FATAL_BODY
 from helpers.worker_processes import report_worker, request, text_length
 from tilewright.errors import InternalCompilerError
+from tilewright_compiler.backend import worker as worker_module
 from tilewright_compiler.backend.worker import POOL, Worker, WorkerPool
 
 
@@ -62,6 +63,22 @@ def test_killed_busy_worker_does_not_hang() -> None:
         os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(InternalCompilerError, match="SIGKILL"):
             waiting.result(timeout=30)
+
+
+def test_what_was_interrupted_leaves_no_reply_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = WorkerPool()
+    first = pool.translate(request())
+
+    def interrupted(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker_module, "_receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pool.translate(request("%y = llvm.fadd %x, %x : f32"))
+    assert pool.idle == ()
+    assert pool.translate(request()) == first
+    pool.close()
 
 
 def test_hanging_worker_is_given_up() -> None:

@@ -22,6 +22,7 @@ from tilewright.abi.signature import ConstexprValue
 from tilewright.errors import (
     CompileError,
     InternalCompilerError,
+    KernelNameError,
     KernelSyntaxError,
     KernelTypeError,
 )
@@ -172,6 +173,14 @@ def test_our_own_failure_is_an_internal_error_with_the_place(
     with pytest.raises(InternalCompilerError, match=r"(?s)planted.*kernels.py:3:10") as caught:
         lower_kernel(kernel, signature_of(kernel, PARAMETERS))
     assert isinstance(caught.value.__cause__, LookupError)
+
+
+@pytest.mark.parametrize("parameter", ["grid0", "grid2: tl.constexpr = 1"])
+def test_no_parameter_has_the_name_of_the_grids_extent(parameter: str, tmp_path: Path) -> None:
+    kernel = load_kernel(tmp_path, f"@tl.kernel\ndef wrong({parameter}):\n    pass\n")
+    with pytest.raises(KernelNameError, match=r"`grid.`: that is the grid's extent") as caught:
+        lower_kernel(kernel, signature_of(kernel, {"grid0": "i64"}))
+    assert caught.value.locations[0].file == str(tmp_path / "kernels.py")
 
 
 def _branches(count: int) -> str:

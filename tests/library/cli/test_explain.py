@@ -95,12 +95,9 @@ write_bundle(Path({str(tmp_path / "bundle")!r}), {{product: wanted}})
     assert any(line.startswith(f"        {note}") for line in done.output.splitlines()), done.output
     done = _explain(tmp_path, word, "--gpu", "9.0", "--driver", "13.0", "--json")
     notes = {d["specialization"]: d["notes"] for d in json.loads(done.output)["decisions"]}
-    # With the load that shows it.
+    # With the load that shows it; of both forms, since neither has such a load.
     assert any(each.startswith(note) and "tl.load(a" in each for each in notes["fast"])
-    assert (
-        "the common schedule on sm_90a: bundles have another in the fast form alone"
-        in (notes["general"])
-    )
+    assert any(each.startswith(note) for each in notes["general"])
     # Elsewhere there is no schedule of the target's own to miss.
     assert "common schedule" not in _explain(tmp_path, word, "--gpu", "8.0").output
     # The module is not on the path now: by its bare name nobody can be asked.

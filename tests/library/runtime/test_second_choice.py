@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -344,3 +345,19 @@ def test_the_second_choice_of_a_bundle_without_one_is_compiled(tmp_path: Path) -
     assert loads(done) == ["sm_90a+tma", "sm_90a"]
     assert blocks(done) == ["grid=3,1,1 block=384", "grid=3,1,1 block=128"] * 2
     assert compiled_texts(tmp_path) == ["common"]
+
+
+def test_a_condition_may_be_long_and_need_not_fit_64_bits(tmp_path: Path) -> None:
+    long = " and ".join([OWN.tma_ok, *(f"row_stride + {n} > 0" for n in range(300))])
+    huge = f"{OWN.tma_ok} and row_stride * {2**61} > 0"
+    wanted = signatures(
+        strided, x=(float32,), out=(float32,), row_stride=int64, column_stride=int64, BLOCK=64
+    )
+    for name, condition in (("long", long), ("huge", huge)):
+        folder = tmp_path / name
+        own = replace(OWN, tma_ok=condition)
+        write_bundle(folder / "bundle", {strided: wanted}, own={"strided": own})
+        done = run(folder / "bundle", folder, "strided[2](x, out, 32, 1, BLOCK=64)\n")
+        # What does not fit does not hold, and the common schedule serves.
+        (line,) = done.lines("launch")
+        assert ("block=384,1,1" in line) == (name == "long"), line
