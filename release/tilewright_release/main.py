@@ -89,7 +89,7 @@ def _checkout(arguments: argparse.Namespace) -> Checkout:
     try:
         return find_checkout(root)
     except ReleaseError:
-        # A kernel of a file whose types are given is shown anywhere.
-        if getattr(arguments, "types", None):
+        # A kernel of a file whose types are given is shown anywhere, and without them told so.
+        if getattr(arguments, "types", None) or ".py" in getattr(arguments, "kernel", ""):
             return Checkout(root)
         raise

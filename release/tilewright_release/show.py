@@ -14,7 +14,7 @@ from pathlib import Path
 from tilewright.abi.dtypes import BY_NAME, DType
 from tilewright.abi.signature import Constexpr, ConstexprValue, KernelSignature, declared
 from tilewright.abi.target import Target
-from tilewright.errors import UsageError
+from tilewright.errors import FormatError, UsageError
 from tilewright.language.kernel import Kernel
 from tilewright.language.parameters import NO_DEFAULT
 from tilewright_compiler.driver import show
@@ -62,9 +62,7 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
         kernel = _kernel_of_file(arguments.kernel)
         signatures = [_signature(kernel, arguments)]
     else:
-        entries = choose(
-            select_entries(read_signatures(checkout), arguments.kernel), arguments.signature
-        )
+        entries = choose(_declared(arguments.kernel, checkout), arguments.signature)
         kernel, signatures = entries[0].kernel, [entry.signature for entry in entries]
     if arguments.list:
         print("\n".join(map(str, signatures)))
@@ -78,9 +76,26 @@ def run(arguments: argparse.Namespace, checkout: Checkout) -> int:
     return 0
 
 
+def _declared(reference: str, checkout: Checkout) -> list[DeclaredEntry]:
+    """Return the declared entries of a kernel; raises UsageError where there are none."""
+    try:
+        return select_entries(read_signatures(checkout), reference)
+    except (FormatError, UsageError) as error:
+        if ".py" not in reference:
+            raise
+        msg = (
+            f"{reference} is declared in no signature file here; give the types of its parameters "
+            "as in FILE.py:NAME --types x=*f32 n=i64 BLOCK=64"
+        )
+        raise UsageError(msg) from error
+
+
 def _kernel_of_file(reference: str) -> Kernel:
     """Import the kernel of `FILE.py:NAME`, a path from the working directory."""
     place, _, name = reference.rpartition(":")
+    if not place.endswith(".py"):
+        msg = f"{reference!r} names no kernel of a file; with --types write FILE.py:NAME"
+        raise UsageError(msg)
     path = Path(place).resolve()
     sys.path.insert(0, str(path.parent))  # as of a program, for what it imports beside it
     return load_kernel(f"{path.name}:{name}", root=path.parent)

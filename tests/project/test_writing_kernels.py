@@ -53,5 +53,5 @@ def test_a_command_shows_what_the_page_says(command: str, tmp_path: Path) -> Non
     program, *words = shlex.split(command)
     assert program == "tilewright"
     shown = _run(["-m", "tilewright.cli.main", *words], tmp_path)
-    expected = {"scheduled": "#layout<256", "resources": "spills", "tile": r"\) general "}
+    expected = {"ptx": r"ld\.global\.v2\.b32", "resources": "spills", "tile": r"\) general "}
     assert re.search(expected[words[-1]], shown)

@@ -98,6 +98,22 @@ def test_a_kernel_of_a_file_may_import_what_lies_beside_it(
     assert "--types gives n twice, i64 and i32" in capsys.readouterr().err
 
 
+def test_a_kernel_of_a_file_without_types_asks_for_them(
+    small: SmallCheckout,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(_KERNEL)
+    monkeypatch.chdir(tmp_path)
+    for root in ([], ["--root", str(small.root)]):
+        assert main([*root, "show", f"{path}:fill"]) == UsageError.exit_code
+        assert "as in FILE.py:NAME --types x=*f32" in capsys.readouterr().err
+    assert main(["show", str(path), "--types", "out=*f32"]) == UsageError.exit_code
+    assert "names no kernel of a file" in capsys.readouterr().err
+
+
 def test_an_empty_word_names_no_folder(small: SmallCheckout) -> None:
     for option in ("--cache", "--output"):
         with pytest.raises(SystemExit) as caught:

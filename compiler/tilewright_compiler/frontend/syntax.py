@@ -21,10 +21,11 @@ _REFUSED: dict[type[ast.AST], str] = {
     ast.With: "`with`; a kernel has no context managers",
     ast.AsyncWith: "`async with`; a kernel has no context managers",
     ast.Match: "`match`; use `if` and `elif`",
-    ast.Raise: "`raise`; check at compile time with tl.static_assert",
+    ast.Raise: "`raise`; check with tl.static_assert or tl.device_assert",
     ast.Try: "`try`; a kernel has no exceptions",
     ast.TryStar: "`try`; a kernel has no exceptions",
-    ast.Assert: "`assert`; use tl.static_assert for what is known at compile time",
+    ast.Assert: "`assert`; use tl.static_assert for what is known at compile time, and otherwise "
+    "tl.device_assert",
     ast.Import: "`import`; import at the top of the file",
     ast.ImportFrom: "`import`; import at the top of the file",
     ast.Global: "`global`; a kernel returns values or writes to memory",

@@ -69,14 +69,21 @@ def find_subjects(text: str) -> list[Subject]:
 
 
 def _why_no_entries(kernel: Kernel) -> str:
-    from tilewright.runtime import store
+    from tilewright.runtime import jit, store
+    from tilewright.settings import settings
 
     if any(entry.kernel == kernel.qualified_name for _, _, entry in store.every_entry()):
         return (
             "its source differs from the bundled one, so no bundled binary is used; "
             "`tilewright dev why` names the difference"
         )
-    return "it is in no bundle; a launch compiles it, or needs TILEWRIGHT_EXTRA_BUNDLES"
+    missing = jit.why_unavailable() if settings().jit else "TILEWRIGHT_JIT=off forbids the compiler"
+    if missing is None:
+        return "it is in no bundle: its first launch compiles it"
+    return (
+        f"it is in no bundle, and its launches on a GPU are errors: {missing}; bundle it, or name "
+        "the folder of its bundle by TILEWRIGHT_EXTRA_BUNDLES"
+    )
 
 
 def _load_kernel(module_name: str, name: str) -> Kernel:

@@ -171,7 +171,8 @@ def _program(arguments: argparse.Namespace) -> int:
     for each in tuned:
         key = ", ".join(f"{name}={value}" for name, value in each.entry.key)
         print(f"tuned {each.kernel} ({key}): {each.entry.config}, {each.entry.time_us:.1f} us")
-    print(f"tune: {len(tuned)} launches are tuned from now on")
+    hint = "" if tuned else ": the program launched no kernel with configurations on a GPU"
+    print(f"tune: {len(tuned)} launches are tuned from now on{hint}")
     return 0
 
 

@@ -153,6 +153,8 @@ def test_a_kernel_in_no_bundle_is_explained(bundle: Path, tmp_path: Path) -> Non
     done = _run(tmp_path, *words, TILEWRIGHT_BUNDLE_PATH=str(bundle))
     assert done.code == 0, done.errors
     assert "it is in no bundle" in done.output
+    done = _run(tmp_path, *words, TILEWRIGHT_BUNDLE_PATH=str(bundle), TILEWRIGHT_JIT="off")
+    assert "its launches on a GPU are errors: TILEWRIGHT_JIT=off" in done.output
 
 
 @pytest.mark.parametrize(
