@@ -8,6 +8,7 @@ from statistics import median
 from benchmarks.record import Row
 
 ROUNDS = 7
+HOST_ROUNDS = 5 * ROUNDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.rounds import ROUNDS, Timing
+from benchmarks.rounds import HOST_ROUNDS, ROUNDS, Timing
 
 Contender = Callable[[], object]
 Loop = Callable[[int], object]
@@ -46,7 +46,8 @@ def host_us(
 
     A burst is the mean of many calls, and a round has the fastest of its bursts, as `timeit` does:
     what disturbs the host only adds. The contenders take turns burst by burst, each time in another
-    order, so that a disturbance or a change of the clock meets them all.
+    order, so that a disturbance or a change of the clock meets them all. The rounds take some
+    ten seconds: what the driver takes for one and the same call drifts by a tenth in between.
     """
     called = {name: _loop(call) for name, call in contenders.items()} | (loops or {})
     for _ in range(_WARM_UP_BURSTS):
@@ -54,7 +55,7 @@ def host_us(
             _burst_s(loop)
     names = list(called)
     rounds: dict[str, list[float]] = {name: [] for name in names}
-    for _ in range(ROUNDS):
+    for _ in range(HOST_ROUNDS):
         fastest = dict.fromkeys(names, math.inf)
         for turn in range(bursts):
             first = turn % len(names)
