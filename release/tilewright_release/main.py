@@ -82,6 +82,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TilewrightError as error:
         print(f"tilewright dev {arguments.command}: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # of a file or folder that was named, or of the working directory
+        print(f"tilewright dev {arguments.command}: {error}", file=sys.stderr)
+        return ReleaseError.exit_code
 
 
 def _checkout(arguments: argparse.Namespace) -> Checkout:

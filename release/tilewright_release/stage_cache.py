@@ -43,7 +43,7 @@ class StageCache:
         path = self._path(key)
         try:
             raw = path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         digest, payload = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES:]
         if hashlib.sha256(payload).digest() != digest:

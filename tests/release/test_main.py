@@ -114,6 +114,15 @@ def test_a_kernel_of_a_file_without_types_asks_for_them(
     assert "names no kernel of a file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--cache", "--output"])
+def test_what_is_no_folder_is_told(
+    bundled: SmallCheckout, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--root", str(bundled.root), "bundle-kernels", "--cache", str(bundled.cache)]
+    assert main([*words, option, "/dev/null"]) == ReleaseError.exit_code
+    assert "/dev/null" in capsys.readouterr().err
+
+
 def test_an_empty_word_names_no_folder(small: SmallCheckout) -> None:
     for option in ("--cache", "--output"):
         with pytest.raises(SystemExit) as caught:
