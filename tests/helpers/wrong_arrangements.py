@@ -183,6 +183,24 @@ PTX = (
         "a = tl.inline_asm_elementwise('{mov.b32 $0, $1;', '=r,r', [t], tl.int32, True, 1)  # here",
     ),
     _wrong(
+        "register that is no number",
+        KernelValueError,
+        ("`asm`", "'$x, $1;'", "`$$`"),
+        "a = tl.inline_asm_elementwise('abs.s32 $x, $1;', '=r,r', [t], tl.int32, True, 1)  # here",
+    ),
+    _wrong(
+        "register with a modifier",
+        KernelValueError,
+        ("`asm`", "'${0:u};'", "`${0}`"),
+        "a = tl.inline_asm_elementwise('x ${0:u};', '=r,r', [t], tl.int32, True, 1)  # here",
+    ),
+    _wrong(
+        "result that two arguments are tied to",
+        KernelValueError,
+        ("`constraints`", "`0` ties two arguments to one result"),
+        "a = tl.inline_asm_elementwise('', '=r,0,0', [t, t], tl.int32, True, 1)  # here",
+    ),
+    _wrong(
         "register that is not there",
         KernelValueError,
         ("`asm`", "names the register $7", "'=r,r' has 2", "`$$`"),

@@ -162,12 +162,6 @@ HINTS_AND_CHECKS = (
         "tl.resident(n)  # here",
     ),
     _wrong(
-        "check that fails at once",
-        KernelValueError,
-        ("tl.device_assert failed: wide",),
-        "tl.device_assert(B > 64, 'wide')  # here",
-    ),
-    _wrong(
         "check of a pointer",
         KernelTypeError,
         ("`condition` of tl.device_assert", "pointer to f32"),

@@ -242,7 +242,6 @@ class BlockReader:
         place = _MASK[operation.name]
         has_mask = len(operation.operands) > place
         limits, below = self._limits(operation.operands[place]) if has_mask else ({}, [])
-        self._below[operation] = below
         rest = parts.get(ONE, number(0))
         ways = (
             self._axes(rest, strides[outer], bounds[outer], bounds[inner])
@@ -252,6 +251,11 @@ class BlockReader:
         if axes is None:
             msg = "what its addresses add is no offset of whole rows, nor an axis of its own"
             raise NoBlock(msg)
+        own = {outer: axes[-2].place, inner: axes[-1].place}
+        if any(own[axis] != least for axis, least in below):
+            msg = "its mask bounds an index from below, and not by 0"
+            raise NoBlock(msg)
+        self._below[operation] = [least for _, least in below]
         return BlockAccess(address.base, axes, is_turned=inner == 0)
 
     def _check_other(self, operation: Operation) -> None:
@@ -334,10 +338,10 @@ class BlockReader:
                 return None
         return _Bound(place, size)
 
-    def _limits(self, mask: Value) -> tuple[dict[int, Limit], list[Polynomial]]:
-        """Return for each axis what its lanes are less than, and indices that are not negative."""
+    def _limits(self, mask: Value) -> tuple[dict[int, Limit], list[tuple[int, Polynomial]]]:
+        """Return for each axis what its lanes are less than, and what is not negative with them."""
         upper: dict[int, Limit] = {}
-        below: list[Polynomial] = []
+        below: list[tuple[int, Polynomial]] = []
         for compared, turn in self._comparisons(mask, lambda found: found):
             predicate = compared.attributes["predicate"]
             if predicate not in _MIRRORED:
@@ -362,8 +366,8 @@ class BlockReader:
             ((found, _),) = lane
             axis = found.axis if isinstance(found, Lane) else -1
             limit = Limit(free, (*left.needed, *right.needed))
-            if factor == number(1) and not limit.needed:
-                below.append(free - number(1))  # 0 < place + 1 + lane
+            if factor == number(1) and not limit.needed and axis >= 0:
+                below.append((axis, free - number(1)))  # 0 < place + 1 + lane
             elif factor == number(-1) and upper.setdefault(axis, limit) == limit:
                 continue
             else:

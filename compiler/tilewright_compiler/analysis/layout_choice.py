@@ -140,7 +140,8 @@ class _Chooser:
                 yield natural
         # What follows each other in registers is scanned and sorted without asking other threads.
         for operation, _ in group.reductions:
-            if operation.name == "scan":
+            # A reshape between the two may have left the group fewer axes.
+            if operation.name == "scan" and operation.attributes["axis"] < len(group.shape):
                 yield self._in_registers(group.shape, operation.attributes["axis"])
         if group.flips:
             flat = (group.size,)

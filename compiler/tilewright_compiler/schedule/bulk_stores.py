@@ -25,7 +25,7 @@ from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.alias import Roots, pointer_roots
 from tilewright_compiler.ir.builder import Builder, copy_operation, rewrite_module
 from tilewright_compiler.ir.core import Module, Operation, Value
-from tilewright_compiler.ir.ops.atomics import BLOCK_KINDS
+from tilewright_compiler.ir.ops.atomics import ATOMICS, BLOCK_KINDS
 from tilewright_compiler.ir.types import (
     DescriptorType,
     ScalarType,
@@ -40,6 +40,7 @@ from tilewright_compiler.schedule.unsuited import Unsuited
 from tilewright_compiler.schedule.warp_groups import row_groups
 
 _STORES = ("descriptor_store", "descriptor_rmw")
+_BY_POINTERS = ("load", "store", *ATOMICS)
 # What the copy engine computes (PTX ISA, "cp.reduce.async.bulk.tensor"). It knows extrema of halves
 # too, and does not say what they are of NaN and of -0, which `atomic_max` does.
 _INTEGERS = (int32, uint32, int64, uint64)
@@ -55,7 +56,7 @@ _SWIZZLE_ROWS = 32
 def bulk_stores(module: Module) -> Module:
     """Replace every `descriptor_store` and `descriptor_rmw`; tiles have layouts.
 
-    Raises Unsuited if a block cannot be copied in bulk, or may be read again by the kernel.
+    Raises Unsuited if a block cannot be copied in bulk, or pointers of the kernel may meet it.
     """
     operations = list(module.kernel.body.walk())
     descriptors = MappedDescriptors(module)
@@ -75,7 +76,7 @@ def bulk_stores(module: Module) -> Module:
             plan.groups = 1
     for store, plan in by_store.items():
         descriptors.check(store.operands[0], plan.buffer.layout, user=store, groups=plan.groups)
-    _check_loads(module, plans)
+    _check_pointers(module, plans)
 
     buffers: dict[tuple[SharedType, int, Operation | None], list[Value]] = {}
 
@@ -188,14 +189,14 @@ def _store(
             store.attributes["kind"] = operation.attributes["kind"]
 
 
-def _check_loads(module: Module, plans: dict[Operation, list[_Plan]]) -> None:
-    """Demand that no load may give what a store sends: nothing waits until that has arrived."""
+def _check_pointers(module: Module, plans: dict[Operation, list[_Plan]]) -> None:
+    """Demand that no access by pointers may meet what a store sends: nothing waits for that."""
     roots = pointer_roots(module)
     nowhere: Roots = frozenset()
     written = nowhere.union(*(roots.get(make.operands[0], nowhere) for make in plans))
     for operation in module.kernel.body.walk():
-        if operation.name != "load":
+        if operation.name not in _BY_POINTERS:
             continue
         if roots.get(operation.operands[0], nowhere) & written:
-            msg = "the kernel loads from a tensor that it stores through a descriptor"
+            msg = "the kernel accesses a tensor by pointers that it stores through a descriptor"
             raise Unsuited(msg, operation)

@@ -216,3 +216,16 @@ def test_tile_of_which_a_thread_would_hold_too_much_is_told_where_it_is_used(
     with pytest.raises(KernelValueError, match="gives each thread 2048 elements here") as caught:
         scheduled(64 * MAX_ELEMENTS)
     assert caught.value.locations[0].line == 4
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_scan_of_what_was_flat_before_has_a_layout(axis: int, tmp_path: Path) -> None:
+    text = f"""
+    @tl.kernel
+    def k(x, o, M: tl.constexpr, N: tl.constexpr):
+        v = tl.reshape(tl.load(x + tl.arange(0, M * N)), (M, N))
+        tl.store(o + tl.arange(0, M * N), tl.ravel(tl.cumsum(v, {axis})))
+    """
+    kernel = load_kernel(tmp_path, text)
+    signature = signature_of(kernel, {"x": "*f32", "o": "*f32", "M": 16, "N": 64})
+    assert "scan" in driver.show(kernel, signature, "scheduled")

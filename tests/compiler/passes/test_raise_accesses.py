@@ -220,3 +220,83 @@ def clamped(
     before, *_ = np.asarray(launch("rows and columns", 128, 32, 32).arguments["c"])
     np.testing.assert_array_equal(first[96:], before[96:])
     assert (first[:96] != before[:96]).any()
+
+
+WINDOW = """
+@tl.kernel(divisible=("n", "k"))
+def windowed(
+    a, b, c, m, n, k, first, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
+):
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns, depth = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)
+    left = tl.load(
+        a + rows[:, None] * k + depth[None, :],
+        mask=READ & (rows[:, None] < m) & (depth[None, :] < k), other=0.0,
+    )
+    right = tl.load(
+        b + depth[:, None] * n + columns[None, :],
+        mask=(depth[:, None] < k) & (columns[None, :] < n), other=0.0,
+    )
+    mask = WRITTEN & (rows[:, None] < m) & (columns[None, :] < n)
+    tl.store(c + rows[:, None] * n + columns[None, :], tl.dot(left, right).to(c.dtype), mask=mask)
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "written"),
+    [
+        ("(rows[:, None] >= first)", "(rows[:, None] >= 0)"),
+        ("(rows[:, None] >= 0)", "(rows[:, None] >= first)"),
+        ("(depth[None, :] >= 5)", "(columns[None, :] >= 7)"),
+        ("(rows[:, None] + 5 > m)", "(m - rows[:, None] < 60)"),
+        ("(depth[None, :] >= 0)", "(rows[:, None] >= 3)"),
+    ],
+)
+def test_bounds_from_below_hold_whatever_they_are(read: str, written: str, tmp_path: Path) -> None:
+    kernel = load_kernel(tmp_path, WINDOW.replace("READ", read).replace("WRITTEN", written))
+    types: dict[str, ConstexprValue] = dict.fromkeys("abc", "*f16")
+    types |= dict.fromkeys(("m", "n", "k", "first"), "i64")
+    types |= SMALL
+    module = optimize(lower_kernel(kernel, signature_of(kernel, types, specialization="fast")))
+    results = []
+    for each in (module, *(raise_accesses(module, stores=flag) for flag in (True, False))):
+        arguments = launch("rows and columns", 100, 32, 32).arguments
+        tile.run(each, grid=(2, 1, 1), arguments={**arguments, "first": 70})
+        results.append(np.asarray(arguments["c"]))
+    np.testing.assert_array_equal(results[1], results[0])
+    np.testing.assert_array_equal(results[2], results[0])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("c.store([row, 0], t)", "tl.store(o + rows * n + rows, 1000.0)"),
+        ("c.store([row, 0], t)", "tl.atomic_add(o + rows * n + rows, 1000.0)"),
+        ("c.atomic_add([row, 0], t)", "tl.store(o + rows * n + rows, 1000.0)"),
+        ("tl.store(o + rows * n + rows, 1000.0)", "c.atomic_add([row, 0], t)"),
+    ],
+)
+def test_pointers_to_what_a_descriptor_stores_keep_the_order_of_the_text(
+    first: str, second: str, tmp_path: Path
+) -> None:
+    text = f"""
+    @tl.kernel(divisible=("n", "k"))
+    def both(x, y, o, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+        a = tl.make_tensor_descriptor(x, [m, k], [k, 1], [BM, BK])
+        b = tl.make_tensor_descriptor(y, [k, n], [n, 1], [BK, BN])
+        c = tl.make_tensor_descriptor(o, [m, n], [n, 1], [BM, BN])
+        row = tl.program_id(0) * BM
+        rows = row + tl.arange(0, BM)
+        t = tl.zeros((BM, BN), tl.float32)
+        for s in range(0, k, BK):
+            t = tl.dot(a.load([row, s]), b.load([s, 0]), t)
+        {first}
+        {second}
+    """
+    kernel = load_kernel(tmp_path, text)
+    types: dict[str, ConstexprValue] = {"x": "*f16", "y": "*f16", "o": "*f32"}
+    types |= dict.fromkeys(("m", "n", "k"), "i64")
+    types |= {"BM": 64, "BN": 64, "BK": 32}
+    module = optimize(lower_kernel(kernel, signature_of(kernel, types, specialization="fast")))
+    # Nothing waits until a bulk copy has arrived, so the common schedule serves.
+    assert "accesses a tensor by pointers that it stores" in str(why_not(module))

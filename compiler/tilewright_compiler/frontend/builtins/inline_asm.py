@@ -27,6 +27,8 @@ from tilewright_compiler.ir.ops.inline_asm import MAX_PACK, letters_complaint, p
 from tilewright_compiler.ir.types import ScalarType, element_dtype
 
 _WHAT = "tl.inline_asm_elementwise"
+# A `$` that is neither doubled nor before a number, alone or in braces.
+_STRAY = re.compile(r"(?<!\$)(?:\$\$)*\$(?!\$|\d|\{\d+\}).{0,8}", re.DOTALL)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _OPERAND = re.compile(r"\$\{[^}]*\}")
 _REGISTER = re.compile(r"(?<!\$)(?:\$\$)*\$\{?(\d+)")
@@ -126,6 +128,13 @@ def _check_registers(text: str, constraints: str) -> None:
     """Demand that PTX names the registers that there are: LLVM would end the process of others."""
     parts = parse_constraints(constraints)
     count = 0 if isinstance(parts, str) else len(parts.results) + len(parts.arguments)
+    stray = _STRAY.search(_COMMENT.sub("", text))
+    if stray is not None:
+        msg = (
+            f"`asm` of {_WHAT} has {stray[0]!r}; a register is written `$0` or `${{0}}`, and a `$` "
+            "of PTX `$$`"
+        )
+        raise KernelValueError(msg)
     for name in _REGISTER.findall(text):
         if int(name) >= count:
             msg = (

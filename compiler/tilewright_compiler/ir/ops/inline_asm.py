@@ -50,6 +50,8 @@ def parse_constraints(text: str) -> Constraints | str:
             if letter not in WIDTHS or arguments:
                 return f"`{part}` is no register of a result, or stands behind an argument's"
             results.append(letter)
+        elif part.isdecimal() and int(part) in tied:
+            return f"`{part}` ties two arguments to one result"
         elif part.isdecimal() and int(part) < len(results):
             arguments.append(results[int(part)])
             tied.append(int(part))

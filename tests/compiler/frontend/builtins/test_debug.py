@@ -74,6 +74,8 @@ def k(x, out, n):
         ("tl.device_assert(True, 'five')", True),
         ("tl.device_assert(n > 5, 'five')", False),
         ("if p == 7:\n        tl.device_assert(n > 5, 'five')", True),
+        ("tl.device_assert(False, 'five')", False),
+        ("if p == 7:\n        tl.device_assert(False, 'five')", True),
     ],
 )
 def test_device_assert_checks_every_lane(check: str, is_kept: bool, tmp_path: Path) -> None:
