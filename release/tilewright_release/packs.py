@@ -28,6 +28,7 @@ import zstandard
 from tilewright.abi import pack
 from tilewright.abi.manifest import FILE_NAME, Blob, Entry, Manifest, write_manifest
 from tilewright.abi.pack import PackReader, write_pack
+from tilewright.cli.bundle_check import check_pack
 from tilewright.errors import FormatError, ReleaseError
 from tilewright.language.provenance import kernel_record
 from tilewright_compiler.backend.cubin import check_cubin
@@ -70,17 +71,59 @@ def pack_cubins(
         for cubin in cubins[built.source_key]:
             check_cubin(cubin.data, target=cubin.target, abi=cubin.abi or built.abi)
         check_floor(built.ptx, entry=built.abi.entry, name=declared.reference)
+    wanted: dict[tuple[str, str], list[bytes]] = {}
+    for family, members in groupby(entries, key=lambda pair: pair[0].family):
+        group = list(members)
+        for name in targets.names:
+            blobs = [
+                blob
+                for _, built in group
+                for target, blob in _blobs(built, cubins[built.source_key])
+                if target == name
+            ]
+            if blobs:
+                wanted[family, name] = blobs
     with _alone(folder):
-        return _pack_alone(
-            cubins,
-            entries=entries,
-            targets=targets,
-            folder=folder,
-            cache=cache,
+        made_before = StageCache(cache, "packs")
+        packs: dict[tuple[str, str], str] = {}
+        # Threads, because the compressor lets go of the interpreter.
+        with (
+            ThreadPoolExecutor(max_workers=os.cpu_count()) as executor,
+            show_progress("packs", total=len(wanted), stream=stream) as progress,
+        ):
+            written = executor.map(
+                lambda item: _write_pack(folder, "-".join(item[0]), item[1], made_before),
+                wanted.items(),
+            )
+            for place, name in zip(wanted, written, strict=True):
+                packs[place] = name
+                progress.advance("-".join(place))
+        manifest = Manifest(
             version=version,
-            validated=validated,
-            stream=stream,
+            kernels={
+                declared.kernel.qualified_name: kernel_record(declared.kernel)
+                for declared, _ in entries
+            },
+            entries={
+                built.source_key: Entry(
+                    kernel=declared.kernel.qualified_name,
+                    family=declared.family,
+                    signature=str(declared.signature),
+                    abi=built.abi,
+                    blobs=_records(
+                        declared, built, cubins[built.source_key], packs, targets, validated
+                    ),
+                )
+                for declared, built in entries
+            },
         )
+        write_manifest(folder / FILE_NAME, manifest)
+        kept = set(packs.values())
+        for pattern in ("*.pack", "*.partial", ".writing-*"):
+            for path in folder.glob(pattern):
+                if path.name not in kept:
+                    path.unlink()
+    return manifest
 
 
 @contextmanager
@@ -95,85 +138,17 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _pack_alone(
-    cubins: Mapping[str, Sequence[Cubin]],
-    *,
-    entries: Sequence[tuple[DeclaredEntry, BuiltEntry]],
-    targets: TargetTable,
-    folder: Path,
-    cache: Path,
-    version: str,
-    validated: Validations,
-    stream: TextIO,
-) -> Manifest:
-    wanted: dict[tuple[str, str], list[bytes]] = {}
-    for family, members in groupby(entries, key=lambda pair: pair[0].family):
-        group = list(members)
-        for name in targets.names:
-            blobs = [
-                blob
-                for _, built in group
-                for target, blob in _blobs(built, cubins[built.source_key])
-                if target == name
-            ]
-            if blobs:
-                wanted[family, name] = blobs
-    made_before = StageCache(cache, "packs")
-    packs: dict[tuple[str, str], str] = {}
-    # Threads, because the compressor lets go of the interpreter.
-    with (
-        ThreadPoolExecutor(max_workers=os.cpu_count()) as executor,
-        show_progress("packs", total=len(wanted), stream=stream) as progress,
-    ):
-        written = executor.map(
-            lambda item: _write_pack(folder, "-".join(item[0]), item[1], made_before),
-            wanted.items(),
-        )
-        for place, name in zip(wanted, written, strict=True):
-            packs[place] = name
-            progress.advance("-".join(place))
-    manifest = Manifest(
-        version=version,
-        kernels={
-            declared.kernel.qualified_name: kernel_record(declared.kernel)
-            for declared, _ in entries
-        },
-        entries={
-            built.source_key: Entry(
-                kernel=declared.kernel.qualified_name,
-                family=declared.family,
-                signature=str(declared.signature),
-                abi=built.abi,
-                blobs=_records(
-                    declared, built, cubins[built.source_key], packs, targets, validated
-                ),
-            )
-            for declared, built in entries
-        },
-    )
-    write_manifest(folder / FILE_NAME, manifest)
-    kept = set(packs.values())
-    for pattern in ("*.pack", "*.partial", ".writing-*"):
-        for path in folder.glob(pattern):
-            if path.name not in kept:
-                path.unlink()
-    return manifest
-
-
 def damaged_packs(folder: Path, entries: Iterable[Entry]) -> dict[str, str]:
     """Return what is wrong with each pack of a bundle that lacks bytes its entries tell of."""
-    wanted: dict[str, set[str]] = {}
+    packs: dict[str, dict[str, Blob]] = {}
     for entry in entries:
         for blob in entry.blobs.values():
-            wanted.setdefault(blob.pack, set()).add(blob.sha256)
+            packs.setdefault(blob.pack, {})[blob.sha256] = blob
     damaged = {}
-    for name, digests in sorted(wanted.items()):
-        try:
-            with PackReader(folder / name) as reader:
-                for digest in sorted(digests):
-                    reader.read(digest)
-        except FormatError as error:
-            damaged[name] = str(error)
+    for name, blobs in sorted(packs.items()):
+        faults = list(check_pack(folder, name, blobs))
+        if faults:
+            damaged[name] = faults[0]
     return damaged
 
 

@@ -21,6 +21,7 @@ from tilewright_compiler.driver import show
 from tilewright_compiler.snapshots import STAGES
 from tilewright_release.checkout import Checkout
 from tilewright_release.signatures import (
+    WARPS,
     DeclaredEntry,
     load_kernel,
     read_signatures,
@@ -109,7 +110,7 @@ def _signature(kernel: Kernel, arguments: argparse.Namespace) -> KernelSignature
             msg = f"--types gives {name} twice, {given[name]} and {text}"
             raise UsageError(msg)
         given[name] = text
-    if arguments.num_warps not in (1, 2, 4, 8, 16, 32):
+    if arguments.num_warps not in WARPS:
         msg = f"--num-warps is {arguments.num_warps}; a program has 1, 2, 4, 8, 16 or 32 warps"
         raise UsageError(msg)
     declaration: dict[str, DType | tuple[DType] | Constexpr] = {}

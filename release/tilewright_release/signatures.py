@@ -36,6 +36,10 @@ from tilewright_release.table import Table, read_table
 SPECIALIZATIONS = ("fast", "general")
 
 
+WARPS = (1, 2, 4, 8, 16, 32)
+"""The numbers of warps that a program may have."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeclaredEntry:
     """One entry of the bundle: a kernel by its reference in the file, and a signature of it.
@@ -227,7 +231,7 @@ def _read_config(
         if configs and name in table.names():
             table.fail(name, f"is for the configurations of {reference} to say (tl.autotune)")
     num_warps, num_stages = table.integer("num_warps", 4), table.integer("num_stages", 3)
-    if num_warps not in (1, 2, 4, 8, 16, 32):
+    if num_warps not in WARPS:
         table.fail("num_warps", f"is {num_warps}; a program has 1, 2, 4, 8, 16 or 32 warps")
     variants = configs or (Config({}, num_warps, num_stages),)
     specializations = table.texts("specializations", SPECIALIZATIONS)

@@ -51,7 +51,7 @@ def check_bundle(folder: Path, manifest: Manifest) -> BundleReport:
             targets[name] = targets.get(name, 0) + 1
             packs.setdefault(blob.pack, {})[blob.sha256] = blob
     for name, blobs in sorted(packs.items()):
-        faults += _check_pack(folder, name, blobs)
+        faults += check_pack(folder, name, blobs)
     facts = {
         "version": manifest.version,
         "kernels": len(manifest.kernels),
@@ -98,7 +98,8 @@ def _check_record(records: Mapping[str, Any], key: str) -> list[str]:
     return []
 
 
-def _check_pack(folder: Path, name: str, blobs: Mapping[str, Blob]) -> Iterator[str]:
+def check_pack(folder: Path, name: str, blobs: Mapping[str, Blob]) -> Iterator[str]:
+    """Yield what is wrong with a pack of which a manifest tells these blobs, by their sha256."""
     if Path(name).name != name:
         yield f"{folder / FILE_NAME} names the pack {name!r} outside its folder"
         return
