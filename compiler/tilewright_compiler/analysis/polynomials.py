@@ -90,6 +90,17 @@ class Polynomial:
             }
         )
 
+    def substituted(self, change: Callable[[Atom], Polynomial]) -> Polynomial:
+        """Return this with a polynomial in the place of each atom."""
+        total = number(0)
+        for monomial, coefficient in self.terms.items():
+            term = number(coefficient)
+            for found, power in monomial:
+                for _ in range(power):
+                    term = term * change(found)
+            total = total + term
+        return total
+
     def interval(self, ranges: Callable[[Value], Interval | None]) -> Interval | None:
         """Return where this lies if no product and no sum wraps; None if nothing is known."""
         low = high = 0

@@ -3,7 +3,9 @@
 An access of shared memory is a range of bytes; what was allocated there, and at which position of a
 ring, says more, because slots of different positions are different memory. An access of global
 memory is the arguments that its pointers may come from. Two accesses of the same memory need no
-barrier if they are divided among the threads in the same way: each meets only what it did itself.
+barrier if they are divided among the threads in the same way (`element_lanes`): each meets only
+what it did itself. Nor do those in branches of which only one is taken, and those of two programs,
+which have no order: a loop over programs leaves nothing in global memory to wait for.
 
 Atomic operations may meet in one element whichever threads do them, so two of one program keep the
 order of its text by a barrier, unless one thread does both or nobody can tell. One that releases is
@@ -25,6 +27,7 @@ from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.layout.matrix_load import plan_matrix_load
 from tilewright_compiler.layout.swizzle import SharedLayout
+from tilewright_compiler.schedule.element_lanes import ElementLanes, values_inside
 from tilewright_compiler.schedule.running_dots import is_asynchronous
 from tilewright_compiler.schedule.scratch import EXCHANGES, scratch_bytes
 from tilewright_compiler.schedule.warp_groups import row_groups
@@ -63,27 +66,20 @@ class SharedPlace:
 class GlobalPlace:
     """Memory behind some of the kernel's arguments, by a pointer or a tile of pointers.
 
-    `pointer` is None where it is another one in each iteration, `layout` where it is a scalar.
+    It may be of an earlier iteration of `loops`, and was touched where `branches` were taken: each
+    a condition and what it was. `layout` is None where `pointer` is a scalar.
     """
 
     arguments: Roots
-    pointer: Value | None
+    pointer: Value
     layout: LinearLayout | None
+    loops: frozenset[Operation] = frozenset()
+    branches: frozenset[tuple[Value, bool]] = frozenset()
 
-    def meets(self, other: GlobalPlace, *, both_write: bool) -> bool:
-        """Whether different threads may touch the same address.
-
-        Of two stores in one layout it is taken that either each address is written by one thread,
-        or the same is written: loops that store tile after tile need no barriers.
-        """
-        if not self.arguments & other.arguments:
-            return False
-        if self.layout != other.layout:
-            return True
-        if both_write:
-            return False
-        is_same = self.pointer is not None and self.pointer is other.pointer
-        return not (is_same and self.layout is not None and self.layout.is_injective)
+    def may_be(self, other: GlobalPlace) -> bool:
+        """Whether a program may touch the same memory as both."""
+        opposite = {(condition, not held) for condition, held in other.branches}
+        return bool(self.arguments & other.arguments) and not opposite & self.branches
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,46 +122,55 @@ class Access:
         is_scalar = isinstance(self.place, GlobalPlace) and self.place.layout is None
         return is_scalar and (self.is_write or self.atomic is not None)
 
-    def meets(self, other: Access) -> bool:
-        """Whether both may touch the same memory, one of them writing, by different threads."""
-        if other.is_settled and self.divides_like(other):
-            return False
-        match self.place, other.place:
-            case _ if not (self.is_write or other.is_write):
-                return False
-            case SharedPlace() as own, SharedPlace() as met:
-                return own.meets(met)
-            case GlobalPlace() as own, GlobalPlace() as met:
-                if self.atomic is not None or other.atomic is not None:
-                    return _meets_atomic(self, other)
-                return own.meets(met, both_write=self.is_write and other.is_write)
-            case (GlobalPlace(), AllGlobal()) | (AllGlobal(), GlobalPlace()):
-                return True
-        return False
-
-
-def _meets_atomic(left: Access, right: Access) -> bool:
-    """Whether an atomic operation and another access of global memory need their order."""
-    own, met = left.place, right.place
-    assert isinstance(own, GlobalPlace)
-    assert isinstance(met, GlobalPlace)
-    if not own.arguments & met.arguments or (left.is_by_one_thread and right.is_by_one_thread):
-        return False
-    return left.atomic != right.atomic or left.atomic == _ORDERED
-
 
 class Accesses:
     """The accesses of every operation of a module, and the loops that rings turn with."""
 
     def __init__(self, module: Module) -> None:
         self._roots = pointer_roots(module)
+        self._lanes = ElementLanes(module)
         self._has_roles = any(o.name == "roles" for o in module.kernel.body.operations)
         self._tiles: dict[Value, tuple[SharedPlace, SharedLayout]] = {}
         self._found: dict[Operation, tuple[Access, ...]] = {}
         self._exchanges: set[Operation] = set()
         self._slot_loops: dict[Operation, list[tuple[int, Operation]]] = {}
         self._inside: dict[Operation, frozenset[Value]] = {}
+        self._branches: frozenset[tuple[Value, bool]] = frozenset()
+        self._program_loops: set[Operation] = set()
         self._block(module.kernel.body, ())
+
+    def meet(self, access: Access, before: Access) -> bool:
+        """Whether both may touch the same memory, one of them writing, by different threads."""
+        if before.is_settled and access.divides_like(before):
+            return False
+        match access.place, before.place:
+            case _ if not (access.is_write or before.is_write):
+                return False
+            case SharedPlace() as own, SharedPlace() as met:
+                return own.meets(met)
+            case GlobalPlace() as own, GlobalPlace() as met:
+                return own.may_be(met) and self._meet_in_global(access, own, before, met)
+            case (GlobalPlace(), AllGlobal()) | (AllGlobal(), GlobalPlace()):
+                return True
+        return False
+
+    def _meet_in_global(
+        self, access: Access, own: GlobalPlace, before: Access, met: GlobalPlace
+    ) -> bool:
+        if access.atomic is not None or before.atomic is not None:
+            is_by_one = access.is_by_one_thread and before.is_by_one_thread
+            is_unordered = access.atomic == before.atomic != _ORDERED
+            return not is_by_one and not is_unordered
+        are_stores = access.is_write and before.is_write
+        if own.layout is None and met.layout is None:
+            return not are_stores  # the first thread stores
+        # What a copy under way reads, its own lane may not write either.
+        if own.layout is None or own.layout != met.layout or before.groups is not None:
+            return True
+        # Of lanes that hold the same element one stores, and all load.
+        if not are_stores and not own.layout.is_injective:
+            return True
+        return not self._lanes.agree(own.pointer, met.pointer, met.loops)
 
     def of(self, operation: Operation) -> tuple[Access, ...]:
         """Return what an operation without regions touches; for an exchange, what it writes."""
@@ -193,8 +198,13 @@ class Accesses:
         """Whether an operation writes, lets all warps meet, and reads."""
         return operation in self._exchanges
 
-    def next_iteration(self, access: Access, loop: Operation) -> Access:
-        """Return what an access is to the next iteration of a loop: its slot is one less ahead."""
+    def next_iteration(self, access: Access, loop: Operation) -> Access | None:
+        """Return what an access is to the next iteration of a loop: its slot is one less ahead.
+
+        It is nothing to another program, which shares no more than the slots.
+        """
+        if loop in self._program_loops and not isinstance(access.place, SharedPlace):
+            return None
         place = self._place_outside(access.place, loop)
         if isinstance(place, SharedPlace) and place.position is not None:
             assert place.allocation is not None, "only rings have positions"
@@ -217,10 +227,13 @@ class Accesses:
         return replace(access, place=place)
 
     def _place_outside(self, place: Place, loop: Operation) -> Place:
-        """Forget a pointer that is another one in each iteration."""
-        if isinstance(place, GlobalPlace) and place.pointer in self._inside[loop]:
-            return replace(place, pointer=None)
-        return place
+        """Note of what changes in each iteration of a loop that it is of any."""
+        if not isinstance(place, GlobalPlace):
+            return place
+        inside = self._inside[loop]
+        loops = place.loops | {loop} if place.pointer in inside else place.loops
+        branches = frozenset(branch for branch in place.branches if branch[0] not in inside)
+        return replace(place, loops=loops, branches=branches)
 
     def _turns_with(self, allocation: Operation, loop: Operation) -> bool:
         """Whether a ring's slots are counted by a loop: the innermost that takes slots of it."""
@@ -231,10 +244,20 @@ class Accesses:
         for operation in block.operations:
             self._operation(operation, loops)
             if operation.name in ("for", "while"):
-                self._inside[operation] = frozenset(_values_inside(operation))
+                self._inside[operation] = frozenset(values_inside(operation))
                 for region in operation.regions:
                     self._block(region, (*loops, operation))
+            elif operation.name == "if":
+                outside = self._branches
+                for region, held in zip(operation.regions, (True, False), strict=True):
+                    self._branches = outside | {(operation.operands[0], held)}
+                    self._block(region, loops)
+                self._branches = outside
             else:
+                if operation.name == "roles":
+                    # What stands in a role is the loop over the programs of a CTA.
+                    within = (inner for region in operation.regions for inner in region.operations)
+                    self._program_loops.update(inner for inner in within if inner.name == "for")
                 for region in operation.regions:
                     self._block(region, loops)
 
@@ -326,7 +349,8 @@ class Accesses:
 
     def _global(self, pointer: Value, *, is_write: bool) -> Access:
         arguments = self._roots.get(pointer, frozenset())
-        return Access(GlobalPlace(arguments, pointer, _layout_of(pointer)), is_write)
+        place = GlobalPlace(arguments, pointer, _layout_of(pointer), branches=self._branches)
+        return Access(place, is_write)
 
 
 def _layout_of(value: Value) -> LinearLayout | None:
@@ -339,11 +363,3 @@ def _threads(layout: LinearLayout, shared: SharedLayout) -> tuple[tuple[int, int
     assert elements is not None, "a shared layout is a bijection"
     places = [layout.locate(element) for element in elements]
     return tuple((place.lane, place.warp) for place in places)
-
-
-def _values_inside(loop: Operation) -> Iterator[Value]:
-    for inner in loop.walk():
-        for region in inner.regions:
-            yield from region.arguments
-        if inner is not loop:
-            yield from inner.results

@@ -20,7 +20,7 @@ Two rules save barriers:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import field, replace
 
 from tilewright.errors import InternalCompilerError
@@ -140,10 +140,12 @@ class _Walk:
         if not self._accesses.of(operation):
             return
         own = self._accesses.before(operation)
-        met = [before for before in found.left if any(access.meets(before) for access in own)]
+        meet = self._accesses.meet
+        met = [before for before in found.left if any(meet(access, before) for access in own)]
         due = [before for before in met if before.groups is None]
         if due:
-            found.meet(operation, groups=_groups(own, due))
+            pairs = [(a, before) for a in own for before in due if meet(a, before)]
+            found.meet(operation, groups=_groups(pairs))
         if any(before.groups is not None for before in met):
             found.early.append(operation)
         if self._accesses.is_exchange(operation):
@@ -211,7 +213,7 @@ class _Walk:
         body = self.block(loop.regions[-1], inside.left)
         inside.include(body)
         end = (self._accesses.next_iteration(access, loop) for access in body.left)
-        return inside, frozenset(end)
+        return inside, frozenset(access for access in end if access is not None)
 
     def _committed(self, state: State, *, dots: bool) -> State:
         """Return what is under way after one more group of dots, or of copies."""
@@ -238,9 +240,8 @@ def _settled(access: Access, groups: int) -> Access:
     return replace(access, is_settled=True) if is_divided and access.groups is None else access
 
 
-def _groups(own: Iterable[Access], due: Iterable[Access]) -> int:
-    """Return how many groups of warps may meet by themselves, where `own` meets what is `due`."""
-    pairs = [(access, before) for access in own for before in due if access.meets(before)]
+def _groups(pairs: Sequence[tuple[Access, Access]]) -> int:
+    """Return how many groups of warps may meet by themselves, where these accesses meet."""
     if not all(access.divides_like(before) for access, before in pairs):
         return 1
     divided = {access.place.groups for access, _ in pairs if isinstance(access.place, SharedPlace)}

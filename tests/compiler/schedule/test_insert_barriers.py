@@ -60,16 +60,47 @@ def write(source: str, target: str) -> str:
     return f"shared_store %{source}, %{target}\n"
 
 
-def branch(then: str, otherwise: str = "") -> str:
-    return f"if %c {{\n{then}yield\n}} else {{\n{otherwise}yield\n}}\n"
+def branch(then: str, otherwise: str = "", condition: str = "c") -> str:
+    return f"if %{condition} {{\n{then}yield\n}} else {{\n{otherwise}yield\n}}\n"
 
 
 def loop(body: str, counter: str = "i") -> str:
     return f"for %c0, %n, %c1 (%{counter}: i64) {{\n{body}yield\n}}\n"
 
 
+def along(layout: str, axis: int, *, kept: bool = False) -> str:
+    """Return the layout of one axis of 16 x 64 elements; `kept` leaves the other, of extent 1."""
+
+    def moved(basis: str) -> str:
+        numbers = (int(number) for number in basis.split(","))
+        return ",".join(str(number % 64 if axis else number // 64) for number in numbers)
+
+    bases = (part.split("=") for part in layout.split("; ", 1)[1].rstrip(">").split("; "))
+    shape = ("16", "64")[axis]
+    if kept:
+        shape = f"1x{shape}" if axis else f"{shape}x1"
+    return f"#layout<{shape}; {'; '.join(f'{name}={moved(basis)}' for name, basis in bases)}>"
+
+
 def pointers(name: str, argument: str, layout: str) -> str:
-    return f"%{name} = splat %{argument} : tile<16x64xptr<f32>, {layout}>\n"
+    """Return pointers to 16 rows of 64 elements, one behind the other."""
+    lines = [f"%{name}64 = constant {{value = 64}} : i32"]
+    for axis, (extent, one) in enumerate((("16", "16x1"), ("64", "1x64"))):
+        flat, kept = along(layout, axis), along(layout, axis, kept=True)
+        part = f"{name}{axis}"
+        lines += [
+            f"%{part}a = arange {{start = 0, end = {extent}}} : tile<{extent}xi32, {flat}>",
+            f"%{part}b = expand_dims %{part}a {{axis = {1 - axis}}} : tile<{one}xi32, {kept}>",
+            f"%{part} = broadcast %{part}b : tile<16x64xi32, {layout}>",
+        ]
+    lines += [
+        f"%{name}s = splat %{name}64 : tile<16x64xi32, {layout}>",
+        f"%{name}r = mul %{name}0, %{name}s : tile<16x64xi32, {layout}>",
+        f"%{name}o = add %{name}r, %{name}1 : tile<16x64xi32, {layout}>",
+        f"%{name}p = splat %{argument} : tile<16x64xptr<f32>, {layout}>",
+        f"%{name} = addptr %{name}p, %{name}o : tile<16x64xptr<f32>, {layout}>",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 _HINTS = '{cache = "", eviction = ""}'
@@ -226,7 +257,19 @@ def test_arguments_are_taken_to_be_different_memory() -> None:
     assert outline(body + store("p", "t") + load("u", "q", COLUMNS)) == "sl"
 
 
-def test_stores_in_one_layout_do_not_wait_for_each_other() -> None:
+def test_what_one_branch_did_the_other_need_not_wait_for() -> None:
+    stores = store("p", "t"), store("q", "u")
+    body = pointers("p", "x", ROWS) + pointers("q", "x", COLUMNS) + tile(ROWS) + tile(COLUMNS, "u")
+    one = branch(stores[0]) + branch("", stores[1])
+    assert outline(body + one) == "(s/)(/s)"
+    assert outline(body + loop(one)) == "((s/)(/s))"
+    inside = '%d = cmp %i, %c0 {predicate = "eq"} : i1\n'
+    one = branch(stores[0], condition="d") + branch("", stores[1], condition="d")
+    assert outline(body + loop(inside + one)) == "(|(s/)(/s))"
+    assert outline(body + stores[0] + branch("", stores[1])) == "s|(/s)"
+
+
+def test_stores_by_the_same_lanes_do_not_wait_for_each_other() -> None:
     body = pointers("p", "x", ROWS) + pointers("q", "x", ROWS) + tile(ROWS)
     assert outline(body + store("p", "t") + loop(store("q", "t"))) == "s(s)"
 
@@ -263,7 +306,8 @@ def update(name: str) -> str:
 def chain(cases: int) -> str:
     """Return `if ... elif ...`, with two updates in each case."""
     case = update(f"a{cases}") + update(f"b{cases}")
-    return branch(case, chain(cases - 1)) if cases else ""
+    condition = f'%d{cases} = cmp %n, %c0 {{predicate = "eq"}} : i1\n'
+    return condition + branch(case, chain(cases - 1), f"d{cases}") if cases else ""
 
 
 def nest(levels: int) -> str:

@@ -1,0 +1,177 @@
+"""Whether two accesses of global memory touch an element with one and the same lane.
+
+Tiles of one layout give equal places to equal lanes. So lanes agree where two tiles of pointers are
+of the same addresses, lanes apart, or lie so far apart that they have none in common: as the chunks
+of a row do, which a loop visits.
+
+    row + start * stride + lanes * stride      start = 0, 1024, 2048, ...    lanes < 1024
+
+Addresses are read as polynomials (`analysis.affine`), a loop's counter as `lower + step * turn`.
+Values inside a loop are unknowns of their own in an earlier iteration. The difference of two
+addresses, in units of a stride, is then a multiple of some number; if that is 0, or more than the
+lanes span, no two different lanes meet.
+
+Strides that the launch gives are taken for those of an array: not 0, and rows along one of them do
+not overlap (docs/language.md, "Order within a program"). Nothing else is taken for granted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from tilewright.lazy_dataclass import dataclass
+from tilewright_compiler.analysis.affine import AffineValues
+from tilewright_compiler.analysis.polynomials import (
+    ONE,
+    Atom,
+    Lane,
+    Monomial,
+    Polynomial,
+    atom,
+    number,
+)
+from tilewright_compiler.analysis.ranges import analyze_ranges
+from tilewright_compiler.ir.core import Module, Operation, Value
+from tilewright_compiler.ir.types import shape_of
+
+Loops = frozenset[Operation]
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """A tile of pointers: a scalar one, elements for each lane along an axis, elements for all."""
+
+    base: Value
+    strides: tuple[Polynomial, ...]
+    rest: Polynomial
+
+
+class ElementLanes:
+    """Compares the tiles of pointers of one module without calls."""
+
+    def __init__(self, module: Module) -> None:
+        """Read the loops of the kernel."""
+        self._module = module
+        self._counters: dict[Value, Operation] = {}
+        self._inside: dict[Operation, frozenset[Value]] = {}
+        self._earlier: dict[Value, Value] = {}
+        self._addresses: dict[Value, _Address | None] = {}
+        self._known: dict[tuple[Value, Value, Loops], bool] = {}
+        for operation in module.kernel.body.walk():
+            if operation.name in ("for", "while"):
+                self._inside[operation] = frozenset(values_inside(operation))
+            if operation.name == "for":
+                self._counters[operation.regions[0].arguments[0]] = operation
+
+    @cached_property
+    def _values(self) -> AffineValues:
+        # Few kernels have two stores to compare.
+        return AffineValues(self._module, analyze_ranges(self._module))
+
+    def agree(self, now: Value, before: Value, loops: Loops) -> bool:
+        """Return whether each element that both tiles of pointers name is of one lane.
+
+        The tiles have one layout; `before` may be of an earlier iteration of these loops.
+        """
+        key = now, before, loops
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._agree(now, before, loops)
+        return found
+
+    def _agree(self, now: Value, before: Value, loops: Loops) -> bool:
+        own, met = self._address(now), self._address(before)
+        if own is None or met is None or own.base is not met.base:
+            return False
+        inside: frozenset[Value] = frozenset().union(*(self._inside[loop] for loop in loops))
+        varying = {found for stride in own.strides for found in stride.atoms()} | {own.base}
+        if own.strides != met.strides or varying & inside:
+            return False
+        distance = own.rest - met.rest.with_atoms(
+            lambda found: self._as_earlier(found) if found in inside else found
+        )
+        return _is_apart(distance, own.strides, shape_of(now.type))
+
+    def _address(self, pointers: Value) -> _Address | None:
+        if pointers not in self._addresses:
+            self._addresses[pointers] = self._read(pointers)
+        return self._addresses[pointers]
+
+    def _read(self, pointers: Value) -> _Address | None:
+        """Read a tile of pointers; None if they do not grow evenly along its axes."""
+        address = self._values.address(pointers)
+        if address is None:
+            return None
+        parts = self._by_turns(address.offset).split(lambda found: not isinstance(found, Lane))
+        rest = parts.pop(ONE, number(0))
+        lanes = [frozenset({(Lane(axis), 1)}) for axis in range(len(shape_of(pointers.type)))]
+        strides = tuple(parts.pop(lane, number(0)) for lane in lanes)
+        return None if parts else _Address(address.base, strides, rest)
+
+    def _by_turns(self, polynomial: Polynomial) -> Polynomial:
+        """Replace counters of loops: from here on their atoms count iterations."""
+        return polynomial.substituted(self._turns)
+
+    def _turns(self, found: Atom) -> Polynomial:
+        loop = self._counters.get(found) if isinstance(found, Value) else None
+        if loop is None:
+            return atom(found)
+        lower, step = (self._values.integer(loop.operands[place]) for place in (0, 2))
+        if lower is None or step is None:
+            return atom(found)
+        return self._by_turns(lower) + self._by_turns(step) * atom(found)
+
+    def _as_earlier(self, found: Atom) -> Atom:
+        assert isinstance(found, Value), "lanes are of no loop"
+        return self._earlier.setdefault(found, Value(found.type, found.name))
+
+
+def values_inside(loop: Operation) -> Iterator[Value]:
+    """Yield the values that each iteration of a loop has anew."""
+    for inner in loop.walk():
+        for region in inner.regions:
+            yield from region.arguments
+        if inner is not loop:
+            yield from inner.results
+
+
+def _is_apart(
+    distance: Polynomial, strides: tuple[Polynomial, ...], extents: tuple[int, ...]
+) -> bool:
+    """Return whether no two different lanes of tiles this far apart have the same address."""
+    spans: dict[Monomial, list[tuple[int, int]]] = {}
+    for stride, extent in zip(strides, extents, strict=True):
+        if extent == 1 and not stride.terms:
+            continue
+        if len(stride.terms) != 1:
+            return False
+        ((factors, coefficient),) = stride.terms.items()
+        spans.setdefault(factors, []).append((abs(coefficient), extent))
+    multiples = dict.fromkeys(spans, 0)
+    for monomial, coefficient in distance.terms.items():
+        unit = max((u for u in spans if _divides(u, monomial)), key=_degree, default=None)
+        if unit is None:
+            return False
+        multiples[unit] = math.gcd(multiples[unit], coefficient)
+    return all(_is_clear(spans[unit], multiple) for unit, multiple in multiples.items())
+
+
+def _is_clear(axes: list[tuple[int, int]], multiple: int) -> bool:
+    """Return whether lanes are apart from each other, and from those any multiple away but 0."""
+    span = 0
+    for stride, extent in sorted(axes):
+        if extent > 1 and stride <= span:
+            return False
+        span += stride * (extent - 1)
+    return multiple == 0 or multiple > span
+
+
+def _divides(unit: Monomial, monomial: Monomial) -> bool:
+    powers: Mapping[Atom, int] = dict(monomial)
+    return all(powers.get(found, 0) >= power for found, power in unit)
+
+
+def _degree(monomial: Monomial) -> int:
+    return sum(power for _, power in monomial)
