@@ -147,6 +147,14 @@ def _offsets(access: SharedAccess, group_offset: int) -> NDArray[np.int64]:
 
 
 def _through_shared(values: Array, plan: SharedExchange) -> Array:
+    registers = sum(len(group.registers) for group in plan.read.groups)
+    result = np.empty((*values.shape[:2], registers), dtype=object)
+    for part in plan.rounds:
+        _one_round(values, part, result)
+    return result
+
+
+def _one_round(values: Array, plan: SharedExchange, result: Array) -> None:
     memory = np.full(plan.scratch_bytes // plan.size_bytes, None, dtype=object)
     written = np.zeros(memory.shape, dtype=bool)
     for group in plan.write.groups:
@@ -158,14 +166,11 @@ def _through_shared(values: Array, plan: SharedExchange) -> Array:
             written[start + i] = True
             memory[start + i] = values[:, :, register]
             assert (memory[start + i] == values[:, :, register]).all()
-    registers = sum(len(group.registers) for group in plan.read.groups)
-    result = np.empty((*values.shape[:2], registers), dtype=object)
     for group in plan.read.groups:
         start = _offsets(plan.read, group.offset)
         assert (start % plan.read.vector == 0).all(), "a vector must be naturally aligned"
         for i, register in enumerate(group.registers):
             result[:, :, register] = memory[start + i]
-    return result
 
 
 def _combine_groups(values: Array, groups: Sequence[tuple[int, ...]], combine: Combine) -> Array:

@@ -40,6 +40,7 @@ _MOST_AXES = 5
 _MASK, _OTHER = {"load": 1, "store": 2}, 2  # where operands stand
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _SIZES = Interval(1, INT31_MAX)
+_ALL = Interval(-(1 << 63), (1 << 63) - 1)
 
 
 class Axis(NamedTuple):
@@ -67,10 +68,10 @@ class NoBlock(Exception):
 
 
 class Limit(NamedTuple):
-    """What a lane is less than, if each of these values of the launch has its least."""
+    """What a lane is less than, if each of these values of the launch lies where it has to."""
 
     room: Polynomial
-    needed: tuple[tuple[Polynomial, int], ...]
+    needed: tuple[tuple[Polynomial, Interval], ...]
 
 
 class _Bound(NamedTuple):
@@ -142,7 +143,7 @@ def _assumed(module: Module) -> dict[Value, Interval]:
         least = {"ge": 0, "gt": 1}.get(condition.attributes["predicate"])
         if value is None or least is None:
             continue
-        known = found.get(left, Interval(-(1 << 63), (1 << 63) - 1))
+        known = found.get(left, _ALL)
         found[left] = Interval(max(known.low, int(value) + least), known.high)
     return found
 
@@ -331,10 +332,10 @@ class BlockReader:
         if not constant_in_size and size.constant() is None:
             size = size - number(size.terms.get(ONE, 0))
         place = size - limit.room
-        # Of launches it is known that the size is at least 1, and so what is more than it by any.
-        for value, least in limit.needed:
+        # Of launches it is known where the size lies, and so what is more than it by a number.
+        for value, inside in limit.needed:
             more = (value - size).constant()
-            if more is None or more + 1 < least:
+            if more is None or not inside.contains(Interval(_SIZES.low + more, _SIZES.high + more)):
                 return None
         return _Bound(place, size)
 
@@ -410,36 +411,42 @@ class BlockReader:
         if is_bare and isinstance(scalar.type, ScalarType):
             value = self._unclamped(scalar, least, max(shape_of(value.type)) + least)
         found = self._values.integer(value)
-        return None if found is None else self._without_floor(found)
+        return None if found is None else self._without_clamps(found)
 
     def _unclamped(self, value: Value, least: int, most: int) -> Value:
         """Return x of `min(max(x, low), high)` if `low <= least` and `high >= most`."""
         made = self._values.producer(value)
-        if made is not None and made.name == "cast":
-            made = self._values.producer(made.operands[0])
-        if made is None or made.name != "min":
-            return value
-        inner, high = self._values.producer(made.operands[0]), self._number(made.operands[1])
-        if inner is None or inner.name != "max" or high is None or high < most:
-            return value
-        low = self._number(inner.operands[1])
-        return value if low is None or low > least else inner.operands[0]
+        cast = made is not None and made.name == "cast"
+        scalar, inside = self._clamped(made.operands[0] if made is not None and cast else value)
+        return scalar if inside.contains(Interval(least, most)) and inside != _ALL else value
 
     def _number(self, value: Value) -> int | None:
         found = self._values.integer(value)
         return None if found is None else found.constant()
 
-    def _without_floor(self, found: Polynomial) -> Limit:
-        """Replace `max(value, floor)` by the value, which then has to be that at least."""
-        needed: list[tuple[Polynomial, int]] = []
-
+    def _without_clamps(self, found: Polynomial) -> Limit:
+        """Replace `min(max(value, low), high)` by the value, which then has to be inside."""
+        needed: list[tuple[Polynomial, Interval]] = []
         for monomial, coefficient in list(found.terms.items()):
-            known = next((a for a, power in monomial if power == len(monomial)), None)
-            made = self._values.producer(known) if isinstance(known, Value) else None
-            if made is None or known is None or made.name != "max":
+            clamped = next((a for a, power in monomial if power == len(monomial)), None)
+            if not isinstance(clamped, Value):
                 continue
-            value, floor = self._values.integer(made.operands[0]), self._number(made.operands[1])
-            if value is not None and floor is not None:
-                found = found + (value - atom(known)).times(coefficient)
-                needed.append((value, floor))
+            scalar, inside = self._clamped(clamped)
+            value = self._values.integer(scalar)
+            if scalar is not clamped and value is not None:
+                found = found + (value - atom(clamped)).times(coefficient)
+                needed.append((value, inside))
         return Limit(found, tuple(needed))
+
+    def _clamped(self, scalar: Value) -> tuple[Value, Interval]:
+        """Return what a scalar is a maximum or minimum of with numbers, and where it equals it."""
+        low, high = _ALL.low, _ALL.high
+        made = self._values.producer(scalar)
+        while made is not None and made.name in ("max", "min"):
+            bound = self._number(made.operands[1])
+            if bound is None:
+                break
+            low, high = (max(low, bound), high) if made.name == "max" else (low, min(high, bound))
+            scalar = made.operands[0]
+            made = self._values.producer(scalar)
+        return scalar, Interval(low, high)

@@ -82,7 +82,8 @@ def _plan_cost(plan: Conversion, size_bytes: int) -> int:
         case _ if plan.scratch_bytes > BASELINE_SHARED_BYTES:
             return _IMPOSSIBLE
         case _:
-            return plan.cost + BARRIER_COST
+            # Between two rounds the warps meet once more.
+            return plan.cost + BARRIER_COST * (2 * len(plan.rounds) - 1)
 
 
 class _Chooser:

@@ -60,9 +60,14 @@ class SharedMemory:
         self, plan: SharedExchange, source: Sequence[str], element: ElementType, *, offset: int
     ) -> tuple[str, ...]:
         """Move a fragment through shared memory at byte `offset`; return the new fragment."""
-        self.write(plan, source, element, offset=offset)
-        self.barrier()
-        return self.read(plan, element, offset=offset)
+        loaded: dict[int, str] = {}
+        for turn, part in enumerate(plan.rounds):
+            if turn:
+                self.barrier()
+            self.write(part, source, element, offset=offset)
+            self.barrier()
+            loaded |= self._loaded(part, element, offset=offset)
+        return tuple(loaded[register] for register in sorted(loaded))
 
     def write(
         self, plan: SharedExchange, source: Sequence[str], element: ElementType, *, offset: int
@@ -74,7 +79,10 @@ class SharedMemory:
 
     def read(self, plan: SharedExchange, element: ElementType, *, offset: int) -> tuple[str, ...]:
         """Read a fragment, as the second half of an exchange at byte `offset`."""
+        loaded = self._loaded(plan, element, offset=offset)
+        return tuple(loaded[register] for register in sorted(loaded))
+
+    def _loaded(self, plan: SharedExchange, element: ElementType, *, offset: int) -> dict[int, str]:
         base = symbol_address(self._text, offset)
         read = ThreadAddresses.of(self._text, self._threads, base, plan.read, plan.size_bytes)
-        loaded = load_registers(self._text, read, plan.read, element)
-        return tuple(loaded[register] for register in sorted(loaded))
+        return load_registers(self._text, read, plan.read, element)

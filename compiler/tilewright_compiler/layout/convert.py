@@ -20,6 +20,7 @@ from functools import lru_cache
 
 from tilewright.errors import InternalCompilerError
 from tilewright.lazy_dataclass import dataclass
+from tilewright_compiler.capabilities import BASELINE_SHARED_BYTES
 from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LANE_BITS, LinearLayout, flatten
 from tilewright_compiler.layout.shared import SharedExchange, plan_exchange
@@ -130,7 +131,9 @@ def _plan(source: LinearLayout, target: LinearLayout, size_bytes: int) -> Conver
     within_thread = _plan_register_move(source, target)
     if within_thread is not None:
         return within_thread
-    exchange = plan_exchange(source, target, size_bytes=size_bytes)
+    exchange = plan_exchange(
+        source, target, size_bytes=size_bytes, most_bytes=BASELINE_SHARED_BYTES
+    )
     within_warp = _plan_shuffle(source, target)
     if within_warp is not None:
         words = max(1, size_bytes // 4)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from tilewright_compiler.capabilities import BASELINE_SHARED_BYTES
 from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.convert import (
     Conversion,
@@ -47,7 +48,7 @@ def plan_flip(layout: LinearLayout, axis: int, *, size_bytes: int) -> Conversion
 def _through_shared(
     layout: LinearLayout, distance: HardwareIndex, size_bytes: int
 ) -> SharedExchange:
-    plan = plan_exchange(layout, layout, size_bytes=size_bytes)
+    plan = plan_exchange(layout, layout, size_bytes=size_bytes, most_bytes=BASELINE_SHARED_BYTES)
     offsets = {
         register: group.offset ^ index
         for group in plan.read.groups

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from tilewright.errors import InternalCompilerError
 from tilewright.lazy_dataclass import dataclass
+from tilewright_compiler.capabilities import BASELINE_SHARED_BYTES
 from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LinearLayout, unflatten
 from tilewright_compiler.layout.shared import SharedExchange, plan_exchange
@@ -130,6 +131,7 @@ def _plan_warps(result: LinearLayout, warp_bits: Sequence[int], size_bytes: int)
         LinearLayout(shape, register, lane, tuple(written)),
         LinearLayout(shape, (*partial, *register), lane, tuple(read)),
         size_bytes=size_bytes,
+        most_bytes=BASELINE_SHARED_BYTES,
     )
     groups = tuple(
         tuple(row << count | index for index in range(1 << count))

@@ -11,11 +11,15 @@ needs no padding.
 
 Of the candidates for the vector that meet no bank twice, which one always does, the one with the
 fewest instructions and passes is taken.
+
+A tile larger than shared memory goes through it in rounds: elements that lie in the registers of
+one thread on both sides give the highest bits of the offset, which count the rounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.layout import banks, gf2
@@ -66,13 +70,27 @@ class SharedExchange:
     """Write all groups of `write`, make all warps meet, read all groups of `read`.
 
     Replicas write the same value to the same place, so no thread needs a predicate. `scratch_bytes`
-    of shared memory are used, aligned to 16 bytes.
+    of shared memory are used, aligned to 16 bytes; where the tile is larger, see `rounds`.
     """
 
     write: SharedAccess
     read: SharedAccess
     size_bytes: int
     scratch_bytes: int
+
+    @property
+    def rounds(self) -> tuple[SharedExchange, ...]:
+        """The exchanges that this one is made of, each of some registers, one after the other."""
+        room = self.scratch_bytes // self.size_bytes
+        used = range(1 + max(group.offset for group in self.write.groups) // room)
+        if len(used) == 1:
+            return (self,)
+        return tuple(
+            replace(
+                self, write=_within(self.write, turn, room), read=_within(self.read, turn, room)
+            )
+            for turn in used
+        )
 
     @property
     def conflict_ways(self) -> int:
@@ -89,10 +107,21 @@ class SharedExchange:
         )
 
 
-def plan_exchange(source: LinearLayout, target: LinearLayout, *, size_bytes: int) -> SharedExchange:
-    """Plan moving a tile of elements of `size_bytes` from `source` to `target`."""
+def plan_exchange(
+    source: LinearLayout, target: LinearLayout, *, size_bytes: int, most_bytes: int | None = None
+) -> SharedExchange:
+    """Plan moving a tile of elements of `size_bytes` from `source` to `target`.
+
+    A tile of more than `most_bytes` goes in rounds, as far as the two layouts allow it.
+    """
     limit = log2(MAX_VECTOR_BYTES // size_bytes)
-    common = _common_vector(source, target)[:limit]
+    common = _common_vector(source, target)
+    excess = 0 if most_bytes is None else -(-source.size * size_bytes // most_bytes) - 1
+    count = min(excess.bit_length(), len(common))
+    if count:
+        common, rounds = common[:-count], common[-count:]
+        return _exchange(source, target, common[:limit], (), (), size_bytes, rounds)
+    common = common[:limit]
     write_extra = _longer(source, target, common, limit)
     read_extra = _longer(target, source, common, limit)
     candidates = [_exchange(source, target, common, (), (), size_bytes)]
@@ -141,9 +170,10 @@ def _exchange(
     write_extra: tuple[int, ...],
     read_extra: tuple[int, ...],
     size_bytes: int,
+    rounds: tuple[int, ...] = (),
 ) -> SharedExchange:
     vector = (*common, *write_extra, *read_extra)
-    offsets = _offset_map(source, target, vector, size_bytes, read_is_wide=bool(read_extra))
+    offsets = _offset_map(source, target, vector, rounds, size_bytes, read_is_wide=bool(read_extra))
     write_vector = (*common, *write_extra)
     read_vector = (*common, *read_extra)
     skipped = source.free.register
@@ -151,14 +181,21 @@ def _exchange(
         write=shared_access(source, write_vector, offsets, skipped_registers=skipped),
         read=shared_access(target, read_vector, offsets, skipped_registers=0),
         size_bytes=size_bytes,
-        scratch_bytes=source.size * size_bytes,
+        scratch_bytes=source.size * size_bytes >> len(rounds),
     )
+
+
+def _within(access: SharedAccess, turn: int, room: int) -> SharedAccess:
+    """Return those groups of an access that a round moves, with their offsets in its scratch."""
+    groups = (g for g in access.groups if g.offset // room == turn)
+    return replace(access, groups=tuple(replace(g, offset=g.offset % room) for g in groups))
 
 
 def _offset_map(
     source: LinearLayout,
     target: LinearLayout,
     vector: tuple[int, ...],
+    rounds: tuple[int, ...],
     size_bytes: int,
     *,
     read_is_wide: bool,
@@ -171,14 +208,15 @@ def _offset_map(
     # vectors are aligned, and those of the other side as far as they do not run along the extra
     # directions.
     order = (*_threads(first), *_threads(second), *first.register, *second.register, *units)
-    basis = gf2.extend(vector, order, size=dimension)
-    rest = basis[len(vector) :]
+    fixed = (*vector, *rounds)
+    basis = gf2.extend(fixed, order, size=dimension)
+    rest = basis[len(fixed) :]
     coordinates = gf2.Elimination(basis)
 
     def across(direction: int) -> int:
         """Project along the vector onto the complement."""
         selection = coordinates.reduce(direction)[1]
-        return gf2.apply(rest, selection >> len(vector))
+        return gf2.apply(rest, selection >> len(fixed))
 
     vector_bytes = size_bytes << len(vector)
     bank_bits = min(log2(banks.LINE_BYTES) - log2(max(vector_bytes, banks.BANK_BYTES)), len(rest))
@@ -193,7 +231,7 @@ def _offset_map(
     read_lanes = gf2.extend(read_lanes, (*write_lanes, *rest), size=bank_bits)
     rows = _common_complement(write_lanes, read_lanes, rest)
     word_bits = max(0, log2(banks.BANK_BYTES) - log2(vector_bytes))
-    columns = (*vector, *rows[:word_bits], *write_lanes, *rows[word_bits:])
+    columns = (*vector, *rows[:word_bits], *write_lanes, *rows[word_bits:], *rounds)
     inverse = gf2.inverse(columns)
     assert inverse is not None, "vector, banks and rows are complementary by construction"
     return inverse

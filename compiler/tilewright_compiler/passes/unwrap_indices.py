@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import reduce
 
 from tilewright.abi.dtypes import int1
+from tilewright.abi.signature import INT31_MAX
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.affine import moved_lanes
 from tilewright_compiler.analysis.blocks import (
@@ -222,10 +223,13 @@ def _is_limit_of(wrap: _Wrap, limit: Limit | None, reader: BlockReader) -> bool:
         return False
     if limit.needed == wrap.limit.needed:
         return True
-    # Of lanes from 0 on none is below a size that is negative, nor below its maximum with 0.
+    # Of lanes from 0 on none is below a size that is negative, nor below its maximum with 0; and no
+    # launch that copies blocks has a larger size than INT31_MAX.
     size = _size(limit, reader)
-    floors = [*limit.needed, *wrap.limit.needed]
-    return wrap.is_from_0 and all(value == size and floor <= 0 for value, floor in floors)
+    clamps = [*limit.needed, *wrap.limit.needed]
+    return wrap.is_from_0 and all(
+        value == size and inside.contains(Interval(0, INT31_MAX)) for value, inside in clamps
+    )
 
 
 def _loads_at(wrap: _Wrap, flow: _Flow) -> _Axes:

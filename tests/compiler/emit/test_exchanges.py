@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,17 +11,20 @@ from hypothesis import given, settings
 from helpers.emitted import ORDERS, apply_emitted, run_scheduled
 from helpers.layouts import layout_pairs
 from helpers.ptx_interpreter import Order
-from helpers.tile_operation import Array
+from helpers.tile_operation import Array, operation_module
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, int64
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.abi.signature import KernelSignature, Pointer
+from tilewright_compiler.interpret import scheduled
 from tilewright_compiler.ir.builder import Builder
 from tilewright_compiler.ir.core import Block, Function, Module, Value
 from tilewright_compiler.ir.parser import parse_module
 from tilewright_compiler.ir.types import PointerType, ScalarType, TileType
+from tilewright_compiler.layout import convert, flip, reduce
 from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.schedule.allocate_shared import allocate_shared
 from tilewright_compiler.schedule.insert_barriers import insert_barriers
+from tilewright_compiler.schedule.plan import schedule_module
 
 
 def _store_flat(builder: Builder, out: Value, value: Value, layout: LinearLayout) -> None:
@@ -112,6 +117,72 @@ def test_order_of_a_sum_does_not_depend_on_the_order_of_warps() -> None:
 def _reduce(values: Array, axis: int, kind: str, *, order: Order = "lockstep") -> Array:
     shape = values.shape[:axis] + values.shape[axis + 1 :]
     return apply_emitted("reduce", (values,), shape=shape, axis=axis, kind=kind, order=order)
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Let plans have a few bytes of shared memory only, so that tiles go through it in rounds."""
+    most = 1024
+    for module in (convert, flip, reduce):
+        monkeypatch.setattr(module, "BASELINE_SHARED_BYTES", most)
+    plans = (convert._plan, flip.plan_flip)
+    for plan in plans:
+        plan.cache_clear()
+    yield most
+    for plan in plans:
+        plan.cache_clear()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("dtype", [int8, float16, int32, float64], ids=str)
+def test_a_tile_that_is_converted_in_rounds(dtype: DType, order: Order, room: int) -> None:
+    # Rows of 16 stay in registers on both sides; warps exchange.
+    source = LinearLayout((16, 128), (128, 256, 512, 1024), (1, 2, 4, 8, 16), (32, 64))
+    target = LinearLayout((16, 128), (256, 128, 512, 1024), (32, 64, 1, 2, 4), (8, 16))
+    arrays = {"out": np.zeros(2048, to_numpy(dtype))}
+    _check(_conversion(source, target, dtype), arrays, np.arange(2048), order, room)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_tile_that_is_flipped_in_rounds(order: Order, room: int) -> None:
+    values = np.random.default_rng(6).integers(-99, 99, (2, 2048)).astype(np.int32)
+    module, arrays = operation_module("flip", (values,), axis=1)
+    _check(schedule_module(module), arrays, values[:, ::-1], order, room)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_tile_that_is_reduced_in_rounds(order: Order, room: int) -> None:
+    # Each of four warps has a row, in whose registers there are eight sums of its own.
+    layout = LinearLayout((4, 256), (1, 2, 4), (8, 16, 32, 64, 128), (256, 512))
+    plan = reduce.plan_reduce(layout, 0, size_bytes=4)
+    assert plan.across_warps is not None
+    assert len(plan.across_warps.exchange.rounds) == 4
+    out = Value(PointerType(int32), "out")
+    builder = Builder(Block((out,)))
+    flat = TileType((1024,), ScalarType(int32), layout.reshape((1024,)))
+    range_ = builder.value("arange", [], flat, start=0, end=1024)
+    tile = builder.value("reshape", [range_], TileType((4, 256), ScalarType(int32), layout))
+    type_ = TileType((256,), ScalarType(int32), plan.result)
+    result = builder.value("reduce", [tile], type_, axis=0, kind="sum")
+    _store_flat(builder, out, result, plan.result)
+    builder.create("return")
+    signature = KernelSignature((("out", Pointer(int32)),), num_warps=4)
+    module = Module({"k": Function("k", builder.block, is_kernel=True)}, signature)
+    arrays = {"out": np.zeros(256, np.int32)}
+    expected = np.arange(1024).reshape(4, 256).sum(0)
+    _check(allocate_shared(module), arrays, expected, order, room)
+
+
+def _check(
+    module: Module, arrays: dict[str, Array], expected: Array, order: Order, room: int
+) -> None:
+    """Run a schedule on the CPU, and its PTX."""
+    assert 0 < module.attributes["shared_bytes"] <= room
+    scheduled.run(module, grid=(1, 1, 1), arguments=arrays)
+    np.testing.assert_array_equal(arrays["out"], expected.astype(arrays["out"].dtype))
+    arrays["out"][...] = 0
+    run_scheduled(module, list(arrays.values()), order=order)
+    np.testing.assert_array_equal(arrays["out"], expected.astype(arrays["out"].dtype))
 
 
 _LOOPED = """signature (x:*i32, out:*i32, n:i64) general num_warps=4 num_stages=3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from helpers.layouts import layout_pairs, layouts, shapes
@@ -46,6 +46,23 @@ def test_the_exchange_through_shared_memory_delivers_the_target(
 ) -> None:
     source, target = pair
     plan = plan_exchange(source, target, size_bytes=size_bytes)
+    elements = range(source.size)
+    result = convert(distribute(elements, source), plan)
+    assert (result == distribute(elements, target)).all()
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(layout_pairs(), SIZES, st.integers(1, 3))
+def test_a_tile_larger_than_shared_memory_goes_in_rounds(
+    pair: Pair, size_bytes: int, halvings: int
+) -> None:
+    source, target = pair
+    assume(source.size >> halvings)
+    most = source.size * size_bytes >> halvings
+    plan = plan_exchange(source, target, size_bytes=size_bytes, most_bytes=most)
+    common = len(_common_vector(source, target))
+    assert len(plan.rounds) == 1 << min(halvings, common)
+    assert plan.scratch_bytes == source.size * size_bytes >> min(halvings, common)
     elements = range(source.size)
     result = convert(distribute(elements, source), plan)
     assert (result == distribute(elements, target)).all()

@@ -129,20 +129,20 @@ def test_the_same_text_comes_of_it_every_time() -> None:
     assert len(texts) == 1
 
 
-def test_a_kernel_without_blocks_is_left_alone() -> None:
-    module = optimize(
-        lower_kernel(
-            kernels.rows_and_columns,
-            signature_of(
-                kernels.rows_and_columns,
-                {**dict.fromkeys("abc", "*f16"), **dict.fromkeys("mnk", "i64"), **SMALL},
-                specialization="general",
-            ),
-        )
-    )
-    reason = why_not(module)
-    assert reason is not None
-    assert schedule_hopper(module) is None
+def test_in_the_general_form_the_launch_is_asked_for_more() -> None:
+    """What masks clamp to 32 bits there lies inside for each launch that copies blocks."""
+    module = _general(kernels.rows_and_columns)
+    scheduled = schedule_hopper(module)
+    assert scheduled is not None, why_not(module)
+    asked = set(launch_condition(scheduled).split(" and "))
+    assert {f"{size} {bound}" for size in "mnk" for bound in ("> 0", "<= 2147483647")} <= asked
+    assert prove(module, scheduled, [launch("rows and columns", 100, 48, 80)], seeds=(0,))
+
+
+def _general(kernel: Kernel) -> Module:
+    types: dict[str, ConstexprValue] = dict.fromkeys("abc", "*f16")
+    types |= dict.fromkeys("mnk", "i64") | SMALL
+    return optimize(lower_kernel(kernel, signature_of(kernel, types, specialization="general")))
 
 
 def _small(kernel: Kernel, **more: ConstexprValue) -> Module:

@@ -129,7 +129,7 @@ def _exchanged(
         read_exchange(warp, operation, exchange, operand.type, start=start + place)
         for exchange, place, operand in parts
     ]
-    return [[array[:, register] for array in read] for register in range(step.count)]
+    return [[part[register] for part in read] for register in range(step.count)]
 
 
 CONTROL: Mapping[str, Control] = MappingProxyType({"reduce_with": _reduce_with, "scan": _scan})

@@ -162,9 +162,14 @@ def _through_shared(
     warp: Warp, operation: Operation, values: Array, plan: SharedExchange
 ) -> Generator[Meeting, None, Array]:
     start = scratch_start(warp, operation, plan.scratch_bytes)
-    write_exchange(warp, operation, plan, values, start=start)
-    yield Meeting(operation, warp.turns[operation])
-    return read_exchange(warp, operation, plan, operation.operands[0].type, start=start)
+    parts: dict[int, Array] = {}
+    for turn, part in enumerate(plan.rounds):
+        if turn:
+            yield Meeting(operation, warp.turns[operation])
+        write_exchange(warp, operation, part, values, start=start)
+        yield Meeting(operation, warp.turns[operation])
+        parts |= read_exchange(warp, operation, part, operation.operands[0].type, start=start)
+    return in_order(parts)
 
 
 def scratch_start(warp: Warp, operation: Operation, size: int) -> int:
@@ -190,8 +195,8 @@ def write_exchange(
 
 def read_exchange(
     warp: Warp, operation: Operation, plan: SharedExchange, type_: Type, *, start: int
-) -> Array:
-    """Return the warp's part of what went through an exchange, elements of a type."""
+) -> dict[int, Array]:
+    """Return the warp's part of what went through an exchange: the lanes of each register."""
     places, registers = vector_offsets(plan.read, warp.index)
     read = warp.program.shared.read(
         start + places * plan.size_bytes,
@@ -200,9 +205,12 @@ def read_exchange(
         access=warp.access(operation, operation),
     )
     values = from_bytes(read, type_)
-    result = np.empty((NUM_LANES, len(registers)), values.dtype)
-    result[:, registers] = values
-    return result
+    return {register: values[:, index] for index, register in enumerate(registers)}
+
+
+def in_order(parts: Mapping[int, Array]) -> Array:
+    """Return [lanes, registers] of the lanes of each register."""
+    return np.stack([parts[register] for register in range(len(parts))], axis=1)
 
 
 def as_result(warp: Warp, operation: Operation, result: Value, values: Array) -> Array:
