@@ -141,7 +141,8 @@ def test_in_the_general_form_the_launch_is_asked_for_more() -> None:
 
 def _general(kernel: Kernel) -> Module:
     types: dict[str, ConstexprValue] = dict.fromkeys("abc", "*f16")
-    types |= dict.fromkeys("mnk", "i64") | SMALL
+    types |= dict.fromkeys("mnk", "i64")
+    types |= SMALL
     return optimize(lower_kernel(kernel, signature_of(kernel, types, specialization="general")))
 
 
