@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from helpers.emitted import ORDERS, apply_emitted, run_scheduled
+from helpers.kernel_source import load_kernel, signature_of
 from helpers.layouts import layout_pairs
 from helpers.ptx_interpreter import Order
 from helpers.tile_operation import Array, operation_module
 from tilewright.abi.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, int64
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.abi.signature import KernelSignature, Pointer
+from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.interpret import scheduled
 from tilewright_compiler.ir.builder import Builder
 from tilewright_compiler.ir.core import Block, Function, Module, Value
@@ -22,6 +25,7 @@ from tilewright_compiler.ir.parser import parse_module
 from tilewright_compiler.ir.types import PointerType, ScalarType, TileType
 from tilewright_compiler.layout import convert, flip, reduce
 from tilewright_compiler.layout.linear import LinearLayout
+from tilewright_compiler.passes import optimize
 from tilewright_compiler.schedule.allocate_shared import allocate_shared
 from tilewright_compiler.schedule.insert_barriers import insert_barriers
 from tilewright_compiler.schedule.plan import schedule_module
@@ -171,6 +175,32 @@ def test_a_tile_that_is_reduced_in_rounds(order: Order, room: int) -> None:
     arrays = {"out": np.zeros(256, np.int32)}
     expected = np.arange(1024).reshape(4, 256).sum(0)
     _check(allocate_shared(module), arrays, expected, order, room)
+
+
+HALVES = """
+@tl.kernel
+def halves(x, y, out):
+    rows, columns, inner = tl.arange(0, 128), tl.arange(0, 256), tl.arange(0, 16)
+    a = tl.load(x + rows[:, None] * 16 + inner[None, :])
+    b = tl.load(y + inner[:, None] * 256 + columns[None, :])
+    pairs = tl.permute(tl.reshape(tl.dot(a, b), (128, 2, 128)), (0, 2, 1))
+    left, right = tl.split(pairs)
+    place = rows[:, None] * 128 + tl.arange(0, 128)[None, :]
+    tl.store(out + place, left.to(tl.float16))
+    tl.store(out + 128 * 128 + place, right.to(tl.float16))
+"""
+
+
+def test_halves_of_a_product_of_more_than_shared_memory(tmp_path: Path) -> None:
+    kernel = load_kernel(tmp_path, HALVES)
+    signature = signature_of(kernel, dict.fromkeys(("x", "y", "out"), "*f16"), num_warps=8)
+    module = schedule_module(optimize(lower_kernel(kernel, signature)))
+    random = np.random.default_rng(8)
+    x, y = (random.integers(-3, 4, shape).astype(np.float16) for shape in ((128, 16), (16, 256)))
+    arrays = {"x": x, "y": y, "out": np.zeros((2, 128, 128), np.float16)}
+    scheduled.run(module, grid=(1, 1, 1), arguments=arrays)
+    expected = x.astype(np.float64) @ y.astype(np.float64)
+    np.testing.assert_array_equal(arrays["out"], [expected[:, :128], expected[:, 128:]])
 
 
 def _check(

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from helpers.emitted import ORDERS, run_scheduled
+from helpers.gpu import requires_gpu
 from helpers.kernel_source import load_kernel, signature_of
+from tilewright.runtime.memory import from_numpy
 from tilewright_compiler.driver import interpret_kernel
 from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.ir.builder import rewrite_module
@@ -184,3 +186,12 @@ def test_lanes_do_not_wait_for_what_they_did_themselves(body: str, tmp_path: Pat
     module = schedule_module(module_of(tmp_path, body))
     assert is_right(module, expected(tmp_path, body))
     assert not count_barriers(module)
+
+
+@requires_gpu()
+@pytest.mark.parametrize("body", [*ORDERED.values(), *FREE.values()], ids=[*ORDERED, *FREE])
+def test_a_device_keeps_the_order(body: str, tmp_path: Path) -> None:
+    values = arguments()
+    out, places = (from_numpy(values[name], device=0) for name in ("out", "places"))
+    load_kernel(tmp_path, HEAD + body)[(1,)](out, places, values["n"], values["stride"])
+    np.testing.assert_array_equal(out.numpy(), expected(tmp_path, body))
