@@ -21,7 +21,7 @@ from tilewright.language.kernel import Kernel
 from tilewright.language.source import bounded_nesting
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.frontend.carried import assigned_names
-from tilewright_compiler.frontend.escapes import escapes_of
+from tilewright_compiler.frontend.escapes import escapes_of, meets
 from tilewright_compiler.frontend.expressions import COMPARE_SYMBOLS
 
 STEPPER = "__stepper__"
@@ -138,8 +138,9 @@ class _Rewriter(_Copier):
     def visit_If(self, node: ast.If) -> ast.AST:
         statements = (*node.body, *node.orelse)
         names = assigned_names(statements)
-        # Where a branch is left early, what follows belongs to the other branch: nothing is joined.
-        if not names or escapes_of(statements):
+        # Where a branch is left early, what follows belongs to the other branch: nothing is joined,
+        # unless both branches go on.
+        if not names or (escapes_of(statements) and not meets(node)):
             return self.generic_visit(node)
         number = self._number(node)
         new = copy.copy(node)

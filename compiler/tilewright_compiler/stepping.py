@@ -51,7 +51,7 @@ from tilewright_compiler.frontend.operands import (
     describe,
     flatten,
 )
-from tilewright_compiler.frontend.scope import Program, Scope, Variable
+from tilewright_compiler.frontend.scope import Program, Rest, Scope, Variable
 from tilewright_compiler.frontend.statements import execute
 from tilewright_compiler.interpret.batch import Batch
 from tilewright_compiler.interpret.memory import Memory
@@ -556,6 +556,8 @@ class _Call:
                 # What one unrolled iteration leaves, the next goes on with, as Python does.
                 if entered.is_unrolled and not escapes_of(node.body):
                     return {}
+            # Branches that may return meet where something follows.
+            scope.pending = (Rest("statements", lambda: None, (node,)),)
             execute(scope, [node])
         except CompileError:
             # Nothing is checked here, and the body may hold Python that the language lacks.

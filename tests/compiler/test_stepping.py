@@ -369,6 +369,9 @@ def k(out, n, m, B: tl.constexpr):
         "tl.store(out, h); tl.store(out + 1, h.dtype.bits)",
         "nested_if": "h = -1; if n > 1:; +if n > 3:; ++h = -7; +q = h // 2; else:; +q = 3; "
         "tl.store(out, q)",
+        "if_that_may_return": "h = 4; q = 9; if n > 1:; +if n == 5:; ++tl.store(out, 1); ++return; "
+        "+h = -7; +q = 5; else:; +q = 5; tl.store(out, h // 2); tl.store(out + 1, h.dtype.bits); "
+        "tl.store(out + 2, -q // 2)",
         "if_of_a_constant": "if B > 3:; +h = -7; else:; +h = 5; tl.store(out, h // 2)",
         "if_that_meets_a_tile": "x = 0; if n > 3:; +x = tl.load(out) + 1.5; tl.store(out, x + 1); "
         "tl.store(out + 1, x.dtype.bits)",

@@ -7,12 +7,16 @@ that only one branch assigned has no value afterwards, and says so when it is us
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 from tilewright.errors import KernelTypeError, SourceLocation
+from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.frontend import convert
 from tilewright_compiler.frontend.infer_types import describe_mismatch, join_leaves
 from tilewright_compiler.frontend.operands import (
+    Constant,
     Operand,
     describe,
     flatten,
@@ -20,20 +24,113 @@ from tilewright_compiler.frontend.operands import (
     is_same,
     rebuild,
 )
-from tilewright_compiler.frontend.scope import Branch, Retype, Scope, Undefined, Variable
-from tilewright_compiler.ir.core import Block, Value
+from tilewright_compiler.frontend.scope import (
+    Branch,
+    Returned,
+    Retype,
+    Scope,
+    Undefined,
+    Variable,
+)
+from tilewright_compiler.ir.core import Block, Operation, Value
 from tilewright_compiler.ir.ops import SPECS, Effect
-from tilewright_compiler.ir.types import TileType, Type
+from tilewright_compiler.ir.types import PointerType, TileType, Type, element_type, shape_of
+
+Pair = tuple[Operand | None, Operand | None]
+
+_ALWAYS, _NEVER = Constant(True), Constant(False)
 
 # Pure, but with a meaning only where they stand: a divisor may be 0, a promise false elsewhere.
 _CONDITIONAL = ("div", "rem", "multiple_of", "max_contiguous", "max_constancy", "assume")
 
 
+@dataclass(frozen=True, slots=True)
+class _Join:
+    """An operand at the end of two branches: its form, its leaves in both and their types.
+
+    A leaf without a type is one value in both. None is a leaf that the other branch does not have,
+    and nobody asks for.
+    """
+
+    template: Operand
+    pairs: list[Pair]
+    types: list[Type | None]
+
+
 def merge_variables(scope: Scope, condition: Value, then: Branch, otherwise: Branch) -> None:
     """Build the `if` of two lowered branches and rebind every variable that they left different."""
+    joins = _joined_variables(scope, then, otherwise)
+    operands = _build(scope, condition, then.block, otherwise.block, joins.values())
+    for name, operand in zip(joins, operands, strict=True):
+        scope.assign(name, operand)
+
+
+def merge_returns(
+    scope: Scope,
+    condition: Value,
+    then: tuple[Branch, tuple[Returned, ...]],
+    otherwise: tuple[Branch, tuple[Returned, ...]],
+) -> tuple[Returned, ...]:
+    """Build the `if` of two branches of which each may have returned, and bind the variables.
+
+    Gives what was returned, and where. A number stays one: numbers that differ, and values of
+    different types, come with a flag each. The variables are those of the branch that goes on, if
+    only one does; of the other nobody asks for them.
+    """
+    (left, lefts), (right, rights) = then, otherwise
+    joins: list[_Join] = []
+    remaining = list(rights)
+    for returned in lefts:
+        other = next((r for r in remaining if _is_alike(returned.value, r.value)), None)
+        if other is None:
+            joins.append(_join_of(scope, returned.where, _NEVER, _never))
+            joins.append(_one_sided(returned.value, None, left, 0))
+            continue
+        remaining.remove(other)
+        joins.append(_join_of(scope, returned.where, other.where, _never))
+        joins.append(_join_of(scope, returned.value, other.value, _never))
+    for returned in remaining:
+        joins.append(_join_of(scope, _NEVER, returned.where, _never))
+        joins.append(_one_sided(returned.value, None, right, 1))
+    is_left, is_right = (any(r.where == _ALWAYS for r in several) for several in (lefts, rights))
+    variables: dict[str, _Join] = {}
+    if not is_left and not is_right:
+        variables = _joined_variables(scope, left, right)
+    elif not is_left or not is_right:
+        side = 0 if is_right else 1
+        variables = _kept_variables(scope, (left, right)[side], side)
+    asked = (*joins, *variables.values())
+    operands = _build(scope, condition, left.block, right.block, asked)
+    for name, operand in zip(variables, operands[len(joins) :], strict=True):
+        scope.assign(name, operand)
+    found = operands[: len(joins)]
+    return tuple(map(Returned, found[1::2], found[0::2]))
+
+
+def merge_expressions(
+    scope: Scope,
+    condition: Value,
+    then: tuple[Block, Operand],
+    otherwise: tuple[Block, Operand],
+    differing: Callable[[str, str, str], KernelTypeError],
+) -> Operand:
+    """Build the value of a conditional expression from its two lowered branches.
+
+    `differing` makes the error for branches without a common type from what they are and a remedy.
+    """
+    joined = _joined_expression(scope, then[1], otherwise[1], differing)
+    if is_speculatable(then[0]) and is_speculatable(otherwise[0]) and not _has_tiles(joined.types):
+        leaves = _select(scope, condition, then[0], otherwise[0], joined)
+        return rebuild(joined.template, iter(leaves))
+    (result,) = _build(scope, condition, then[0], otherwise[0], (joined,))
+    return result
+
+
+def _joined_variables(scope: Scope, then: Branch, otherwise: Branch) -> dict[str, _Join]:
+    """Return what joins the variables that differ; the others are bound now."""
     location = scope.builder.location
     assert location is not None, "statements are lowered at their location"
-    differing: list[tuple[str, Variable, Variable]] = []
+    joins: dict[str, _Join] = {}
     for name in dict.fromkeys((*then.variables, *otherwise.variables)):
         left, right = then.variables.get(name), otherwise.variables.get(name)
         if left is None or right is None:
@@ -49,54 +146,88 @@ def merge_variables(scope: Scope, condition: Value, then: Branch, otherwise: Bra
         elif is_same(left.operand, right.operand):
             scope.variables[name] = left
         else:
-            differing.append((name, left, right))
-    pairs: list[tuple[Operand, Operand]] = []
-    types: list[Type | None] = []
-    for name, left, right in differing:
-        assert not isinstance(left.operand, Undefined)
-        assert not isinstance(right.operand, Undefined)
-        if not have_same_structure(left.operand, right.operand):
-            raise _mismatch(name, left, right, "give the tuples one length")
-        leaves = list(zip(flatten(left.operand), flatten(right.operand), strict=True))
-        for a, b in leaves:
-            type_ = None if is_same(a, b) else join(scope, a, b)
-            if type_ is None and not is_same(a, b):
-                raise _mismatch(name, left, right, describe_mismatch(a, b))
-            types.append(type_)
-        if left.is_constexpr or right.is_constexpr:
-            raise _mismatch(
-                name, left, right, "a name annotated tl.constexpr may not depend on a run-time `if`"
-            )
-        pairs.extend(leaves)
-    joined = iter(build_if(scope, condition, then.block, otherwise.block, pairs, types))
-    for name, left, _right in differing:
-        assert not isinstance(left.operand, Undefined)
-        scope.assign(name, rebuild(left.operand, joined))
+            mismatch = partial(_mismatch, name, left, right)
+            joins[name] = _join_of(scope, left.operand, right.operand, mismatch)
+            if left.is_constexpr or right.is_constexpr:
+                remedy = "a name annotated tl.constexpr may not depend on a run-time `if`"
+                raise mismatch(remedy)
+    return joins
 
 
-def merge_expressions(
-    scope: Scope,
-    condition: Value,
-    then: tuple[Block, Operand],
-    otherwise: tuple[Block, Operand],
-    differing: Callable[[str, str, str], KernelTypeError],
-) -> Operand:
-    """Build the value of a conditional expression from its two lowered branches.
-
-    `differing` makes the error for branches without a common type from what they are and a remedy.
-    """
-    left, right = then[1], otherwise[1]
-    fitting = have_same_structure(left, right)
-    pairs = list(zip(flatten(left), flatten(right), strict=True)) if fitting else [(left, right)]
+def _join_of(
+    scope: Scope, left: Operand, right: Operand, mismatch: Callable[[str], KernelTypeError]
+) -> _Join:
+    """Return what joins two operands; `mismatch` makes an error of a remedy."""
+    if not have_same_structure(left, right):
+        raise mismatch(describe_mismatch(left, right))
+    pairs = list(zip(flatten(left), flatten(right), strict=True))
     types: list[Type | None] = []
     for a, b in pairs:
         type_ = None if is_same(a, b) else join(scope, a, b)
-        if not fitting or (type_ is None and not is_same(a, b)):
-            raise differing(describe(left), describe(right), describe_mismatch(a, b))
+        if type_ is None and not is_same(a, b):
+            raise mismatch(describe_mismatch(a, b))
         types.append(type_)
-    if is_speculatable(then[0]) and is_speculatable(otherwise[0]) and not _has_tiles(types):
-        return rebuild(left, iter(_select(scope, condition, then[0], otherwise[0], pairs, types)))
-    return rebuild(left, iter(build_if(scope, condition, then[0], otherwise[0], pairs, types)))
+    return _Join(left, list(pairs), types)
+
+
+def _joined_expression(
+    scope: Scope,
+    left: Operand,
+    right: Operand,
+    differing: Callable[[str, str, str], KernelTypeError],
+) -> _Join:
+    def mismatch(remedy: str) -> KernelTypeError:
+        return differing(describe(left), describe(right), remedy)
+
+    return _join_of(scope, left, right, mismatch)
+
+
+def _kept_variables(scope: Scope, branch: Branch, side: int) -> dict[str, _Join]:
+    """Return what keeps the variables of the one branch that goes on; the rest is bound now."""
+    joins: dict[str, _Join] = {}
+    for name, variable in branch.variables.items():
+        before = scope.variables.get(name)
+        if before is variable:
+            continue
+        if isinstance(variable.operand, Undefined):
+            scope.variables[name] = variable
+            continue
+        earlier = (
+            None if before is None or isinstance(before.operand, Undefined) else before.operand
+        )
+        kept = _one_sided(variable.operand, earlier, branch, side)
+        if any(kept.types):
+            joins[name] = kept
+        else:
+            # A descriptor is made anew: the branch may have made the one it has.
+            operand = rebuild(variable.operand, flatten(variable.operand))
+            scope.variables[name] = replace(variable, operand=operand)
+    return joins
+
+
+def _one_sided(operand: Operand, earlier: Operand | None, branch: Branch, side: int) -> _Join:
+    """Return what makes the operand of one branch known after it.
+
+    What the branch did not make is known already. The other one yields in its place what the
+    variable was before, or anything.
+    """
+    made = {result for operation in branch.block.operations for result in operation.results}
+    leaves = list(flatten(operand))
+    others: list[Operand | None] = [None for _ in leaves]
+    if earlier is not None and have_same_structure(operand, earlier):
+        others = list(flatten(earlier))
+    pairs: list[Pair] = []
+    types: list[Type | None] = []
+    for leaf, other in zip(leaves, others, strict=True):
+        if not isinstance(leaf, Value) or leaf not in made:
+            pairs.append((leaf, leaf))
+            types.append(None)
+            continue
+        fits = isinstance(other, Value) and other.type == leaf.type
+        pair = (leaf, other if fits else None)
+        pairs.append(pair if side == 0 else pair[::-1])
+        types.append(leaf.type)
+    return _Join(operand, pairs, types)
 
 
 def join(scope: Scope, left: Operand, right: Operand) -> Type | None:
@@ -122,14 +253,15 @@ def build_if(
     condition: Value,
     then: Block,
     otherwise: Block,
-    pairs: list[tuple[Operand, Operand]],
-    types: list[Type | None],
+    pairs: Sequence[Pair],
+    types: Sequence[Type | None],
 ) -> list[Operand]:
     """Close two blocks into an `if`; a pair without a type is one value in both and stays."""
-    for block, side in ((then, 0), (otherwise, 1)):
+    blocks = then, otherwise
+    for side, block in enumerate(blocks):
         with scope.filling(block):
             yielded = [
-                convert.as_type(scope, pair[side], type_)
+                _as_type(scope, pair[side], type_, pair[1 - side], blocks[1 - side])
                 for pair, type_ in zip(pairs, types, strict=True)
                 if type_ is not None
             ]
@@ -141,12 +273,64 @@ def build_if(
     joined: list[Operand] = []
     for pair, type_ in zip(pairs, types, strict=True):
         if type_ is None:
+            assert pair[0] is not None, "what has no type is in both branches"
             joined.append(pair[0])
             continue
         result = next(results)
         scope.program.derive(result, pair)
         joined.append(result)
     return joined
+
+
+def _build(
+    scope: Scope, condition: Value, then: Block, otherwise: Block, joins: Iterable[_Join]
+) -> list[Operand]:
+    """Close two blocks into an `if` and return the operands that it joins."""
+    joins = list(joins)
+    pairs = [pair for joined in joins for pair in joined.pairs]
+    types = [type_ for joined in joins for type_ in joined.types]
+    leaves = iter(build_if(scope, condition, then, otherwise, pairs, types))
+    return [rebuild(joined.template, leaves) for joined in joins]
+
+
+def _as_type(
+    scope: Scope, operand: Operand | None, type_: Type, other: Operand | None, block: Block
+) -> Value:
+    """Return an operand as a value of its type; for None any value: `other`, in `block`, counts."""
+    if operand is not None:
+        return convert.as_type(scope, operand, type_)
+    element = element_type(type_)
+    if not isinstance(element, PointerType):
+        return convert.filled(scope, 0, type_)
+    assert isinstance(other, Value)
+    for pointer in _sources(other, block):
+        if pointer.type in (element, type_):
+            return convert.broadcast(scope, pointer, shape_of(type_))
+    msg = (
+        f"a {describe(other)} is made between the ways out of this `if`; make it before, or in "
+        "what follows"
+    )
+    raise KernelTypeError(msg)
+
+
+def _sources(pointer: Value, block: Block) -> Iterator[Value]:
+    """Yield the pointers from before a block of which a pointer in it is made."""
+    origins: dict[Value, Operation] = {}
+    for operation in block.walk():
+        for value in (*operation.results, *(a for r in operation.regions for a in r.arguments)):
+            origins[value] = operation
+    pending, seen = [pointer], {pointer}
+    while pending:
+        value = pending.pop()
+        if value not in origins:
+            yield value
+            continue
+        operation = origins[value]
+        ends = (r.operations[-1] for r in operation.regions)
+        for source in (*operation.operands, *(y for end in ends for y in end.operands)):
+            if isinstance(element_type(source.type), PointerType) and source not in seen:
+                seen.add(source)
+                pending.append(source)
 
 
 def is_speculatable(block: Block) -> bool:
@@ -162,17 +346,14 @@ def _has_tiles(types: list[Type | None]) -> bool:
 
 
 def _select(
-    scope: Scope,
-    condition: Value,
-    then: Block,
-    otherwise: Block,
-    pairs: list[tuple[Operand, Operand]],
-    types: list[Type | None],
+    scope: Scope, condition: Value, then: Block, otherwise: Block, joined: _Join
 ) -> list[Operand]:
     scope.builder.block.operations.extend(then.operations)
     scope.builder.block.operations.extend(otherwise.operations)
     chosen: list[Operand] = []
-    for (a, b), type_ in zip(pairs, types, strict=True):
+    for (a, b), type_ in zip(joined.pairs, joined.types, strict=True):
+        assert a is not None, "an expression has a value in both branches"
+        assert b is not None, "an expression has a value in both branches"
         if type_ is None:
             chosen.append(a)
             continue
@@ -181,6 +362,18 @@ def _select(
         scope.program.derive(value, (a, b))
         chosen.append(value)
     return chosen
+
+
+def _is_alike(left: Operand, right: Operand) -> bool:
+    """Return whether operands join without changing: numbers that are equal, values of one type."""
+    return have_same_structure(left, right) and all(
+        is_same(a, b) or (isinstance(a, Value) and isinstance(b, Value) and a.type == b.type)
+        for a, b in zip(flatten(left), flatten(right), strict=True)
+    )
+
+
+def _never(remedy: str) -> KernelTypeError:
+    raise AssertionError(remedy)
 
 
 def _mismatch(name: str, left: Variable, right: Variable, remedy: str) -> KernelTypeError:

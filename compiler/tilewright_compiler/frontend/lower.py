@@ -155,7 +155,7 @@ def _lower_body(scope: Scope, arguments: dict[str, Operand]) -> Operand:
         with scope.at(node):
             scope.assign(name, operand)
     execute(scope, tree.body)
-    return NONE if scope.result is None else scope.result
+    return NONE if scope.result is None else scope.result[0].value
 
 
 def _close(scope: Scope, name: str, returned: tuple[Value, ...], *, is_kernel: bool) -> Function:

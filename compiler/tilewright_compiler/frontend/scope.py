@@ -69,14 +69,23 @@ class Branch:
     variables: dict[str, Variable]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rest:
     """What comes after the statement that is being lowered; `escapes` says what the kinds mean."""
 
-    kind: Literal["statements", "iteration"]
+    kind: Literal["statements", "iteration", "meeting"]
     execute: Callable[[], None] | None = None
     statements: Sequence[ast.stmt] = ()
     flag: str = ""
+    is_lowered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What a `return` gives, and where it was met: always, or where an i1 scalar is true."""
+
+    value: Operand
+    where: Operand = Constant(True)
 
 
 @dataclass(slots=True)
@@ -117,8 +126,9 @@ class Scope:
     `callers` are the call sites from the innermost outwards, `active` the kernels from the entry to
     this one. `enclosing` names the run-time loops around the current statement, in which `return`
     has no meaning. `result` is set by `return`, `leaving` by `break` and `continue`; what follows
-    one is not lowered. `pending` is what follows the current statement, innermost last, and
-    `copies` how often such a rest was lowered inside a branch.
+    one is not lowered. Of branches that meet, `result` is all that was returned, and what comes up
+    to the meeting has been lowered. `pending` is what follows the current statement, innermost
+    last, and `copies` how often such a rest was lowered once more.
     """
 
     program: Program
@@ -128,7 +138,7 @@ class Scope:
     callers: tuple[SourceLocation, ...] = ()
     active: tuple[Kernel, ...] = ()
     enclosing: tuple[str, ...] = ()
-    result: Operand | None = None
+    result: tuple[Returned, ...] | None = None
     leaving: bool = False
     pending: tuple[Rest, ...] = ()
     copies: int = 0

@@ -25,7 +25,7 @@ from tilewright_compiler.frontend.operands import (
     describe,
     flatten,
 )
-from tilewright_compiler.frontend.scope import Rest, Scope
+from tilewright_compiler.frontend.scope import Rest, Returned, Scope
 from tilewright_compiler.ir.core import Value
 
 
@@ -141,7 +141,8 @@ def _execute_if(scope: Scope, statement: ast.If) -> None:
     ways_out = escapes.escapes_of((*statement.body, *statement.orelse))
     if ways_out:
         bodies = partial(execute, scope, statement.body), partial(execute, scope, statement.orelse)
-        escapes.branch(scope, condition, ways_out, bodies, description)
+        build = escapes.meet if escapes.is_followed_twice(scope, statement) else escapes.branch
+        build(scope, condition, ways_out, bodies, description)
         return
     with scope.nested(description, is_loop=False) as then:
         execute(scope, statement.body)
@@ -157,4 +158,4 @@ def _execute_return(scope: Scope, value: ast.expr | None) -> None:
             "to a variable and return it after the loop"
         )
         raise KernelSyntaxError(msg)
-    scope.result = NONE if value is None else evaluate(scope, value)
+    scope.result = (Returned(NONE if value is None else evaluate(scope, value)),)

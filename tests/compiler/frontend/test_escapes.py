@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.kernel_source import lower_text, run_text
-from tilewright.errors import KernelSyntaxError
+from tilewright.errors import KernelSyntaxError, KernelTypeError
 from tilewright_compiler.ir.core import Module
 
 
@@ -63,6 +63,55 @@ if n > 2:
     a = a + 1
 a = a * 2
 return a
+""",
+    "returns inside nested ifs, in a row": """
+a = 1
+if n > 1:
+    if n > 2:
+        if n == 4:
+            return a
+        a = a + n
+    elif n == 2:
+        return -a
+    b = a * 3
+else:
+    b = n
+if b > 3:
+    a = a + 1
+    if b > 20:
+        return 7
+    a = a * b
+if a > 30:
+    if n < 7:
+        return 25
+return a + b
+""",
+    "a return that all nested ways meet": """
+a = n
+if n > 1:
+    if n > 3:
+        return 1
+    else:
+        return a
+if a == 1:
+    if n == 2:
+        return a + 3
+    return a + 5
+return a + 6
+""",
+    "returns inside nested ifs of unrolled loops": """
+a = 0
+for i in range(4):
+    if n > i:
+        if a > 9:
+            return a
+        a = a + n
+    for j in range(2):
+        if n > j + 3:
+            if a == 30:
+                return i
+            a = a + j
+return -a
 """,
     "constant results": """
 if n > 2:
@@ -300,11 +349,114 @@ def test_what_follows_a_guard_is_lowered_once(tmp_path: Path) -> None:
     assert _count(module, "store") == 1
 
 
-def test_too_many_ways_are_told(tmp_path: Path) -> None:
-    part = "    if n > {i}:\n        if n == {i}:\n            return\n        n = n + 1\n"
+def test_what_follows_nested_returns_is_lowered_once(tmp_path: Path) -> None:
+    tests = "".join(f"{'    ' * depth}if n > {depth}{{i}}:\n" for depth in range(1, 6))
+    part = f"{tests}{'    ' * 6}return\n    n = n + 1\n"
     text = "@tl.kernel\ndef k(x, n):\n" + "".join(part.format(i=i) for i in range(20))
-    with pytest.raises(KernelSyntaxError, match="too many ways"):
-        lower_text(tmp_path, text + "    tl.store(x, n)\n", x="*i64", n="i64")
+    module = lower_text(tmp_path, text + "    tl.store(x, n)\n", x="*i64", n="i64")
+    assert _count(module, "store") == 1
+    assert _count(module, "add") == 20
+
+
+SKIPS = """
+@tl.kernel
+def k(x, out):
+    p = tl.program_id(0)
+    n = tl.load(x + p)
+    s = n - n
+    for i in range(n):
+"""
+
+
+def test_too_many_ways_are_told_and_the_remedy_helps(tmp_path: Path) -> None:
+    inputs = range(14)
+    jumping = "if i > {i}:\n    if i == 2 * {i}:\n        continue\n    s = s + {i}\n"
+    jumps = SKIPS + _indented("".join(jumping.format(i=i) for i in range(20)))
+    with pytest.raises(KernelSyntaxError, match=r"512 ways: .*`done = True`.*`if done: continue`"):
+        lower_text(tmp_path, jumps, x="*i64", out="*i64")
+    asking = (
+        "if i > {i}:\n    if i == 2 * {i}:\n        done = True\n    else:\n        s = s + {i}\n"
+        "if done:\n    continue\n"
+    )
+    asks = SKIPS + _indented("done = False\n" + "".join(asking.format(i=i) for i in range(20)))
+    left = "    tl.store(out + p, s)\n"
+    expected = []
+    for n in inputs:
+        s = 0
+        for i in range(n):
+            skipped = next((k for k in range(20) if i > k and i == 2 * k), 20)
+            s += sum(k for k in range(skipped) if i > k)
+        expected.append(s)
+    assert _results(tmp_path, asks + left, inputs) == expected
+
+
+def _indented(text: str) -> str:
+    return "".join(f"        {line}\n" for line in text.splitlines())
+
+
+def test_a_name_that_only_the_way_on_assigns_is_known(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def k(x, out):
+    p = tl.program_id(0)
+    n = tl.load(x + p)
+    i = tl.arange(0, 4)
+    if n > 2:
+        if n == 4:
+            return
+        tile, size, places = i * n, 2, out + p * 4 + i
+    else:
+        if n == 1:
+            return
+        tile, size, places = i.to(tl.int64), 2, out + p * 4 + tl.flip(i, 0)
+    tl.store(places, tile + tl.sum(tl.arange(0, size), 0))
+"""
+    out = np.full(24, -1, np.int64)
+    x = np.arange(6, dtype=np.int64)
+    run_text(tmp_path, text, {"x": x, "out": out}, grid=(6, 1, 1))
+    skipped = [-1] * 4
+    assert out.reshape(6, 4).tolist() == [
+        [4, 3, 2, 1], skipped, [4, 3, 2, 1], [1, 4, 7, 10], skipped, [1, 6, 11, 16],
+    ]  # fmt: skip
+
+
+def test_variables_have_one_type_where_ways_meet(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def k(x, n):
+    if n > 2:
+        if n == 4:
+            return
+        a = n
+    else:
+        a = n.to(tl.float32)
+    tl.store(x, a)
+"""
+    with pytest.raises(KernelTypeError, match=r"`a` is i64 scalar after one branch \(line 6\)"):
+        lower_text(tmp_path, text, x="*i64", n="i64")
+
+
+def test_pointers_made_between_ways_out_are_those_of_the_way_on(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def k(x, out):
+    p = tl.program_id(0)
+    n = tl.load(x + p)
+    if n > 2:
+        if n == 4:
+            return
+        for i in range(n):
+            n += 1
+        place = x + n if n > 20 else out + p
+        several = place + tl.arange(0, 2)
+    else:
+        several = tl.broadcast_to(out + p, (2,))
+    tl.store(several, n)
+"""
+    expected = [0, 1, 2, 6, 6, 10, 10]
+    out = np.full(7, -1000, np.int64)
+    run_text(tmp_path, text, {"x": np.arange(6), "out": out}, grid=(6, 1, 1))
+    assert out.tolist() == expected
 
 
 def test_tiles_are_returned_from_branches(tmp_path: Path) -> None:
