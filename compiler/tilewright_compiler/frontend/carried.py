@@ -160,7 +160,8 @@ class Carried:
         assert not isinstance(entry.operand, Undefined)
         assert not isinstance(final.operand, Undefined)
         if not have_same_structure(entry.operand, final.operand):
-            raise _mismatch(name, entry, final, "a tuple keeps its length")
+            remedy = describe_mismatch(entry.operand, final.operand)
+            raise _mismatch(name, entry, final, remedy)
         pairs = []
         leaves = self.leaves[name]
         operands = zip(flatten(entry.operand), flatten(final.operand), strict=True)

@@ -14,12 +14,18 @@ from tilewright.abi.dtypes import DType, float32, int1, int32, promote, uint32
 from tilewright.errors import KernelTypeError, KernelValueError
 from tilewright_compiler.frontend.constants import dtype_with, weak_dtype
 from tilewright_compiler.frontend.operands import (
+    BlockPointer,
     Constant,
     Number,
     Operand,
+    TensorDescriptor,
+    TupleOperand,
     describe_given,
     describe_type,
+    flatten,
+    have_same_structure,
     is_number,
+    is_same,
 )
 from tilewright_compiler.ir.core import Value
 from tilewright_compiler.ir.types import (
@@ -34,6 +40,12 @@ from tilewright_compiler.ir.types import (
 )
 
 MAX_TILE_ELEMENTS = 1 << 20
+_BLOCKED = BlockPointer | TensorDescriptor
+_KINDS: dict[type[object], str] = {
+    TupleOperand: "tuple",
+    BlockPointer: "block pointer",
+    TensorDescriptor: "tensor descriptor",
+}
 _DTYPE_NAMES = {"bf16": "tl.bfloat16", "f8e4m3": "tl.float8e4nv", "f8e5m2": "tl.float8e5"}
 
 
@@ -210,15 +222,41 @@ def takes_dtype(number: Number, type_: Type) -> bool:
 
 
 def describe_mismatch(left: Operand, right: Operand) -> str:
-    """Return what to do about two values that no type joins."""
+    """Return what to do about two operands that no type joins."""
+    kinds = [_KINDS.get(type(operand), "") for operand in (left, right)]
+    if kinds[0] != kinds[1]:
+        kind = kinds[0] or kinds[1]
+        return f"make it a {kind} in both places, or give the other one another name"
+    if isinstance(left, TupleOperand) and isinstance(right, TupleOperand):
+        if len(left.items) != len(right.items):
+            return "give the tuples one length"
+        pairs = zip(left.items, right.items, strict=True)
+        return describe_mismatch(*next(pair for pair in pairs if not _is_joined(*pair)))
+    if isinstance(left, _BLOCKED) and isinstance(right, _BLOCKED):
+        return (
+            f"give both {kinds[0]}s one block shape, or use each where it is made and go on with "
+            "what is loaded"
+        )
     if isinstance(left, Value) and isinstance(right, Value):
         if shape_of(left.type) != shape_of(right.type):
             return "give both one shape, for example with tl.zeros, tl.full or tl.broadcast_to"
-        if element_type(left.type) != element_type(right.type):
-            return f"cast one, for example with .to({dtype_name(element_dtype(left.type))})"
+        if any(isinstance(element_type(value.type), PointerType) for value in (left, right)):
+            return "pointers are not cast: use each where it is made, and cast what is loaded"
+        return f"cast one, for example with .to({dtype_name(element_dtype(left.type))})"
     if is_number(left) and isinstance(right, Value):
         return f"start from a value of type {describe_type(right.type)}"
-    return "only numbers and tiles may change at run time"
+    return (
+        "only numbers, tiles, pointers and tuples of these change at run time; use each where it "
+        "is chosen, or choose by a tl.constexpr"
+    )
+
+
+def _is_joined(left: Operand, right: Operand) -> bool:
+    """Return whether two operands are one, or have one form and a type for each leaf."""
+    return have_same_structure(left, right) and all(
+        is_same(a, b) or join_leaves(a, b) is not None
+        for a, b in zip(flatten(left), flatten(right), strict=True)
+    )
 
 
 def dtype_name(dtype: DType) -> str:

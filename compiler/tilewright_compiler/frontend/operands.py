@@ -190,9 +190,13 @@ def describe_type(type_: Type) -> str:
 
 
 def describe_given(operand: Operand) -> str:
-    """Return what was given where a value is wanted, and where a None may come from."""
-    hint = " (a constexpr that is None, or a call of a kernel without `return`)"
-    return describe(operand) + (hint if operand == NONE else "")
+    """Return what was given where a value is wanted, where a None may come from, what to call."""
+    hint = ""
+    if operand == NONE:
+        hint = " (a constexpr that is None, or a call of a kernel without `return`)"
+    elif isinstance(operand, BlockPointer):
+        hint = " (tl.advance moves it, tl.load and tl.store take it)"
+    return describe(operand) + hint
 
 
 def describe(operand: Operand) -> str:

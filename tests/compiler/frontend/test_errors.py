@@ -13,6 +13,7 @@ from helpers import (
     wrong_arrangements,
     wrong_atomics,
     wrong_descriptors,
+    wrong_joins,
     wrong_reductions,
     wrong_windows,
 )
@@ -52,6 +53,7 @@ def _error_of(directory: Path, text: str) -> CompileError:
         *wrong_arrangements.PROGRAMS,
         *wrong_atomics.PROGRAMS,
         *wrong_descriptors.PROGRAMS,
+        *wrong_joins.PROGRAMS,
         *wrong_reductions.PROGRAMS,
         *wrong_windows.PROGRAMS,
     ],
