@@ -601,8 +601,7 @@ class _SteppedModule:
     def __getattr__(self, name: str) -> Any:
         found = attribute_of(self.module, name)
         if found is MISSING:
-            msg = f"module {self.module.__name__!r} has no attribute {name!r}"
-            raise AttributeError(msg)
+            return getattr(self.module, name)  # raises, in the module's words
         return self._stepper.bind(found)
 
 

@@ -380,7 +380,7 @@ TYPES = (
     _wrong(
         "calling a dtype",
         KernelTypeError,
-        ("a dtype is not called", ".to(tl.float32)"),
+        ("a dtype is not called", "tl.cast(x, tl.float32)"),
         "a = tl.float32(n)  # here",
     ),
     _wrong("is", KernelTypeError, ("`is`", "None only"), "a = n is 3  # here"),

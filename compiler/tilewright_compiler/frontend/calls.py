@@ -38,7 +38,7 @@ def call(scope: Scope, callee: Operand, positional: Positional, keywords: Keywor
         case KernelReference(kernel=kernel):
             return call_kernel(scope, kernel, positional, keywords)
         case Constant(value=DType() as dtype):
-            msg = f"a dtype is not called; write x.to({dtype_name(dtype)})"
+            msg = f"a dtype is not called; write tl.cast(x, {dtype_name(dtype)})"
             raise KernelTypeError(msg)
     msg = f"{describe(callee)} cannot be called"
     raise KernelTypeError(msg)

@@ -34,7 +34,8 @@ from tilewright_compiler.ir.core import Value
 _DTYPE_ATTRIBUTES = ("name", "kind", "bits", "size_bytes", "is_float", "is_integer", "is_signed")
 
 # What Triton calls these; the dtype of a pointer is here that of what it points to.
-_DTYPE_WORDS = {"element_ty": "", "primitive_bitwidth": "bits", "itemsize": "size_bytes"}
+_DTYPE_WORDS = {"primitive_bitwidth": "bits", "itemsize": "size_bytes"}
+_SAME_DTYPE = ("element_ty", "scalar")
 
 
 def check_names(scope: Scope) -> None:
@@ -68,7 +69,15 @@ def attribute(scope: Scope, operand: Operand, name: str) -> Operand:
         case Constant(value=DType() as dtype) if name in _DTYPE_ATTRIBUTES:
             return Constant(getattr(dtype, name))
         case Constant(value=DType() as dtype) if name in _DTYPE_WORDS:
-            return Constant(dtype if name == "element_ty" else getattr(dtype, _DTYPE_WORDS[name]))
+            return Constant(getattr(dtype, _DTYPE_WORDS[name]))
+        case Constant(value=DType()) if name in _SAME_DTYPE:
+            return operand
+        case Constant(value=DType() as dtype):
+            msg = (
+                f"dtype {dtype} has no attribute `{name}`; it has {', '.join(_DTYPE_ATTRIBUTES)}, "
+                "and dtypes are compared by `==`"
+            )
+            raise KernelTypeError(msg)
         case Constant(value=bool() | int() | float()) if name == "to":
             return MethodReference(name, operand)
         case Constant() if name == "value":
@@ -81,6 +90,12 @@ def is_constexpr_annotation(scope: Scope, annotation: ast.expr) -> bool:
     """Return whether an annotation is `tl.constexpr`, by whatever name it was imported."""
     text = ast.unparse(annotation)
     return captures.is_constexpr_annotation(text, partial(captures.look_up, scope.kernel.fn))
+
+
+def is_tile_annotation(scope: Scope, annotation: ast.expr) -> bool:
+    """Return whether an annotation is `tl.tensor`."""
+    text = ast.unparse(annotation)
+    return captures.is_tile_annotation(text, partial(captures.look_up, scope.kernel.fn))
 
 
 def _operand(found: object, name: str) -> Operand:

@@ -63,7 +63,10 @@ def _execute(scope: Scope, statement: ast.stmt) -> None:
         case ast.AnnAssign(
             target=ast.Name(id=name), annotation=annotation, value=ast.expr() as value
         ):
-            _assign_constexpr(scope, name, annotation, value)
+            if names.is_tile_annotation(scope, annotation):
+                scope.assign(name, _storable(evaluate(scope, value)))
+            else:
+                _assign_constexpr(scope, name, annotation, value)
         case ast.If():
             _execute_if(scope, statement)
         case ast.For():
@@ -116,8 +119,7 @@ def _assign_constexpr(scope: Scope, name: str, annotation: ast.expr, value: ast.
     if not names.is_constexpr_annotation(scope, annotation):
         msg = (
             f"`{ast.unparse(annotation)}` is not an annotation of the tile language: only "
-            "tl.constexpr is; "
-            "choose a dtype with .to(...)"
+            "tl.constexpr and tl.tensor are; choose a dtype with .to(...)"
         )
         raise KernelSyntaxError(msg)
     operand = evaluate(scope, value)

@@ -4,6 +4,9 @@ Functions here have signatures and documentation but no behaviour; a kernel that
 compiled, or run by the interpreter. See README.md in this folder for a kernel from end to end.
 """
 
+import sys
+from typing import TYPE_CHECKING
+
 from tilewright.language import extra, libdevice
 from tilewright.language.atomics import (
     atomic_add,
@@ -127,6 +130,7 @@ from tilewright.language.shape import (
 )
 from tilewright.language.solve import solve_tril
 from tilewright.language.sort import bitonic_merge, sort, topk
+from tilewright.language.triton import NAMES
 from tilewright.language.types import (
     Tile,
     bfloat16,
@@ -141,11 +145,20 @@ from tilewright.language.types import (
     int16,
     int32,
     int64,
+    tensor,
     uint8,
     uint16,
     uint32,
     uint64,
 )
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        remedy = f": {NAMES[name]}" if name in NAMES else ""
+        msg = f"module {__name__!r} has no attribute {name!r}{remedy}"
+        raise AttributeError(msg, name=name, obj=sys.modules[__name__])
+
 
 __all__ = [
     "Config",
@@ -273,6 +286,7 @@ __all__ = [
     "sum",
     "swizzle2d",
     "tanh",
+    "tensor",
     "topk",
     "trans",
     "uint8",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from tilewright.errors import KernelTypeError
 from tilewright.language.choices import Choices, Config, Heuristic
 from tilewright.language.kernel import Kernel
+from tilewright.language.triton import AUTOTUNE, refuse_keywords
 
 __all__ = ["autotune", "heuristics"]
+
+Prune = Callable[..., Sequence[Config]]
 
 
 def autotune(
@@ -20,6 +23,7 @@ def autotune(
     prune_configs_by: Mapping[str, Callable[..., Sequence[Config]]] | None = None,
     reset_to_zero: Sequence[str] = (),
     restore_value: Sequence[str] = (),
+    **unknown: object,
 ) -> Callable[[Kernel], Kernel]:
     """Let a launch choose among configurations, by the values of the arguments in `key`.
 
@@ -27,36 +31,23 @@ def autotune(
     `f(configs, arguments)` returns those that remain. When the kernel is tuned, arrays named in
     `restore_value` are put back afterwards and those in `reset_to_zero` are zeroed.
     """
-    if not configs:
-        msg = "tl.autotune takes at least one configuration"
-        raise KernelTypeError(msg)
-    for config in configs:
-        if not isinstance(config, Config):
-            msg = f"configs of tl.autotune are each a tl.Config, got {config!r}"
-            raise KernelTypeError(msg)
-    if isinstance(key, str):
-        msg = f"key of tl.autotune is a list of parameters, got {key!r}; write [{key!r}]"
-        raise KernelTypeError(msg)
-    hooks = dict(prune_configs_by or {})
-    prune = hooks.pop("early_config_prune", None)
-    if hooks:
-        msg = f"prune_configs_by of tl.autotune has `early_config_prune` only, got {sorted(hooks)}"
-        raise KernelTypeError(msg)
+    if unknown:
+        allowed = "configs, key, prune_configs_by, reset_to_zero and restore_value"
+        refuse_keywords("tl.autotune", unknown, AUTOTUNE, allowed)
+    choices = Choices(
+        configs=_configs(configs),
+        key=_names("key", key),
+        prune=_prune(prune_configs_by),
+        reset_to_zero=_names("reset_to_zero", reset_to_zero),
+        restore_value=_names("restore_value", restore_value),
+    )
 
     def decorate(kernel: Kernel) -> Kernel:
-        _check(kernel, "tl.autotune", (*key, *reset_to_zero, *restore_value), constexprs=False)
-        for config in configs:
+        named = (*choices.key, *choices.reset_to_zero, *choices.restore_value)
+        _check(kernel, "tl.autotune", named, constexprs=False)
+        for config in choices.configs:
             _check(kernel, "tl.autotune", tuple(config.kwargs), constexprs=True)
-        return kernel.choosing(
-            Choices(
-                configs=tuple(configs),
-                key=tuple(key),
-                prune=prune,
-                reset_to_zero=tuple(reset_to_zero),
-                restore_value=tuple(restore_value),
-                heuristics=kernel.choices.heuristics,
-            )
-        )
+        return kernel.choosing(replace(choices, heuristics=kernel.choices.heuristics))
 
     return decorate
 
@@ -67,18 +58,64 @@ def heuristics(values: Mapping[str, Heuristic]) -> Callable[[Kernel], Kernel]:
     Goes above `@tl.kernel`. Each function takes a dict of the arguments by name, with those of the
     configuration and of the heuristics before it.
     """
+    if not isinstance(values, Mapping):
+        msg = f"tl.heuristics takes a dict from parameters to functions, got {values!r}"
+        raise KernelTypeError(msg)
+    for name, compute in values.items():
+        if not callable(compute):
+            msg = f"tl.heuristics: `{name}` is a function of the arguments, got {compute!r}"
+            raise KernelTypeError(msg)
 
     def decorate(kernel: Kernel) -> Kernel:
         _check(kernel, "tl.heuristics", tuple(values), constexprs=True)
-        for name, compute in values.items():
-            if not callable(compute):
-                msg = f"tl.heuristics: `{name}` is a function of the arguments, got {compute!r}"
-                raise KernelTypeError(msg)
         # The decorator nearest to the kernel has been applied first, and is computed last.
         merged = MappingProxyType({**values, **kernel.choices.heuristics})
         return kernel.choosing(replace(kernel.choices, heuristics=merged))
 
     return decorate
+
+
+def _configs(configs: Iterable[Config]) -> tuple[Config, ...]:
+    if not isinstance(configs, Iterable):
+        msg = f"configs of tl.autotune is a list of tl.Config, got {configs!r}"
+        raise KernelTypeError(msg)
+    found = tuple(configs)
+    if not found:
+        msg = "tl.autotune takes at least one configuration"
+        raise KernelTypeError(msg)
+    for config in found:
+        if not isinstance(config, Config):
+            msg = f"configs of tl.autotune are each a tl.Config, got {config!r}"
+            raise KernelTypeError(msg)
+    return found
+
+
+def _names(what: str, names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str):
+        msg = f"{what} of tl.autotune is a list of parameters, got {names!r}; write [{names!r}]"
+        raise KernelTypeError(msg)
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+        msg = f"{what} of tl.autotune is a list of names of parameters, got {names!r}"
+        raise KernelTypeError(msg)
+    return tuple(names)
+
+
+def _prune(hooks: Mapping[str, Prune] | None) -> Prune | None:
+    if hooks is not None and not isinstance(hooks, Mapping):
+        msg = f"prune_configs_by of tl.autotune is a dict, got {hooks!r}"
+        raise KernelTypeError(msg)
+    unknown = sorted(map(str, (hooks or {}).keys() - {"early_config_prune"}))
+    if unknown:
+        msg = f"prune_configs_by of tl.autotune has `early_config_prune` only, got {unknown}"
+        raise KernelTypeError(msg)
+    prune = (hooks or {}).get("early_config_prune")
+    if prune is not None and not callable(prune):
+        msg = (
+            "early_config_prune of tl.autotune is a function of configurations and arguments, got "
+            f"{prune!r}"
+        )
+        raise KernelTypeError(msg)
+    return prune
 
 
 def _check(kernel: Kernel, what: str, names: tuple[str, ...], *, constexprs: bool) -> None:

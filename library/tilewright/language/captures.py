@@ -18,7 +18,7 @@ from typing import Any
 from tilewright.abi.keys import annotation_text
 from tilewright.errors import KernelNameError, SourceLocation
 from tilewright.language.source import parameter_names
-from tilewright.language.types import constexpr
+from tilewright.language.types import Tile, constexpr
 from tilewright.lazy_dataclass import dataclass
 
 MISSING: Any = object()
@@ -92,12 +92,22 @@ def is_constexpr_annotation(annotation: object, look_up: Callable[[str], object]
     if not isinstance(text, str):
         return False
     text = text.strip(" '\"")
+    value = _follow(text, look_up)
+    # An import inside the function around the kernel cannot be seen from here; its spelling can.
+    return value is constexpr or (value is MISSING and text.endswith("constexpr"))
+
+
+def is_tile_annotation(text: str, look_up: Callable[[str], object]) -> bool:
+    """Return whether the text of an annotation means `tl.tensor`, which says nothing."""
+    return _follow(text.strip(" '\""), look_up) is Tile
+
+
+def _follow(text: str, look_up: Callable[[str], object]) -> object:
     root, *attributes = text.split(".")
     value = look_up(root)
     for attribute in attributes:
         value = MISSING if value is MISSING else getattr(value, attribute, MISSING)
-    # An import inside the function around the kernel cannot be seen from here; its spelling can.
-    return value is constexpr or (value is MISSING and text.endswith("constexpr"))
+    return value
 
 
 def annotations_of(function: FunctionType) -> Mapping[str, object]:

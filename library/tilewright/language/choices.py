@@ -15,9 +15,14 @@ from typing import Any
 
 from tilewright.abi.signature import ConstexprValue
 from tilewright.errors import KernelTypeError
+from tilewright.language.triton import CONFIG, refuse_keywords
+from tilewright.language.types import constexpr, describe_refused
 from tilewright.lazy_dataclass import dataclass
 
 __all__ = ["NO_CHOICES", "Choices", "Config", "Heuristic"]
+
+_WARPS = (1, 2, 4, 8, 16, 32)
+_STAGES = range(1, 256)
 
 Heuristic = Callable[[dict[str, Any]], Any]
 
@@ -33,15 +38,26 @@ class Config:
         num_warps: int = 4,
         num_stages: int = 3,
         num_ctas: int = 1,
+        **unknown: object,
     ) -> None:
         """Take values for the parameters named in `kwargs`; `num_ctas` is 1, clusters are not."""
+        if unknown:
+            allowed = "kwargs, num_warps, num_stages and num_ctas=1"
+            refuse_keywords("tl.Config", unknown, CONFIG, allowed)
         if num_ctas != 1:
             msg = f"num_ctas of tl.Config is 1, got {num_ctas}: a program is one thread block"
             raise KernelTypeError(msg)
         if not isinstance(kwargs, Mapping):
             msg = f"kwargs of tl.Config is a dict from parameters to values, got {kwargs!r}"
             raise KernelTypeError(msg)
-        self.kwargs: Mapping[str, ConstexprValue] = MappingProxyType(dict(kwargs))
+        if type(num_warps) is not int or num_warps not in _WARPS:
+            msg = f"num_warps of tl.Config is a power of two from 1 to 32, got {num_warps!r}"
+            raise KernelTypeError(msg)
+        if type(num_stages) is not int or num_stages not in _STAGES:
+            msg = f"num_stages of tl.Config is an integer from 1 to 255, got {num_stages!r}"
+            raise KernelTypeError(msg)
+        values = {name: _value(name, value) for name, value in kwargs.items()}
+        self.kwargs: Mapping[str, ConstexprValue] = MappingProxyType(values)
         self.num_warps = num_warps
         self.num_stages = num_stages
         # Asked for at every launch that chooses among configurations.
@@ -60,6 +76,17 @@ class Config:
 
     def _fields(self) -> tuple[object, ...]:
         return dict(self.kwargs), self.num_warps, self.num_stages
+
+
+def _value(name: object, value: ConstexprValue | constexpr) -> ConstexprValue:
+    if not isinstance(name, str):
+        msg = f"kwargs of tl.Config is a dict from names to values, got the name {name!r}"
+        raise KernelTypeError(msg)
+    try:
+        return constexpr(value).value
+    except KernelTypeError:
+        msg = f"`{name}` of tl.Config is {describe_refused(value)}"
+        raise KernelTypeError(msg) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,21 +11,23 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from types import FunctionType, MappingProxyType, ModuleType
-from typing import Any, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from tilewright.abi import keys
 from tilewright.abi.dtypes import DType
 from tilewright.abi.signature import SpecializationRule
 from tilewright.errors import (
     KernelNameError,
+    KernelSyntaxError,
     KernelTypeError,
     OutsideKernelError,
     SourceLocation,
 )
 from tilewright.language import captures as names
-from tilewright.language import source
+from tilewright.language import source, triton
 from tilewright.language.choices import NO_CHOICES, Choices, Config
 from tilewright.language.parameters import (
     KernelParameter,
@@ -37,6 +39,8 @@ from tilewright.language.registry import BUILTINS, is_builtin, is_function
 from tilewright.language.types import constexpr
 
 __all__ = ["Capture", "Kernel", "KernelParameter", "classify", "kernel"]
+
+_LANGUAGE = "tilewright.language"
 
 Capture: TypeAlias = "Kernel | constexpr | DType | ModuleType | Callable[..., object]"
 """What a free name of a kernel may be: another kernel, a constant, a dtype, a module through which
@@ -86,6 +90,13 @@ class Kernel:
         # Read, then called: of the two spellings the one that the interpreter specializes.
         over = self._over
         return over(grid)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            remedy = f": {triton.ATTRIBUTES[name]}" if name in triton.ATTRIBUTES else ""
+            msg = f"a kernel has no attribute {name!r}{remedy}"
+            raise AttributeError(msg, name=name, obj=self)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Raise OutsideKernelError: kernels call kernels, Python launches them over a grid."""
@@ -192,6 +203,7 @@ def kernel(
     *,
     divisible: Sequence[str] = (),
     unit: Sequence[str] = (),
+    **unknown: object,
 ) -> Kernel | Callable[[Callable[..., Any]], Kernel]:
     """Make a kernel of a Python function: `@tl.kernel`, or `@tl.kernel(unit=("stride",))`.
 
@@ -201,8 +213,8 @@ def kernel(
     """
     rule = SpecializationRule(divisible=tuple(divisible), unit=tuple(unit))
     if fn is None:
-        return lambda function: _make(function, rule)
-    return _make(fn, rule)
+        return lambda function: _make(function, rule, unknown)
+    return _make(fn, rule, unknown)
 
 
 def classify(value: object) -> Capture | None:
@@ -216,13 +228,30 @@ def classify(value: object) -> Capture | None:
     return value if known else None  # type: ignore[return-value]  # narrowed by the functions above
 
 
-def _make(fn: Callable[..., Any], rule: SpecializationRule) -> Kernel:
+def _make(
+    fn: Callable[..., Any], rule: SpecializationRule, unknown: Mapping[str, object]
+) -> Kernel:
     # A decorator below ours may have wrapped the function; what counts is what the user wrote.
     function = inspect.unwrap(fn) if not isinstance(fn, Kernel) else fn
     if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
         msg = f"@tl.kernel goes on a function defined with `def`, got {fn!r}"
         raise KernelTypeError(msg)
+    if unknown:
+        place = _keyword_location(function, next(iter(unknown)))
+        allowed = "divisible and unit"
+        triton.refuse_keywords("@tl.kernel", unknown, triton.DECORATOR, allowed, (place,))
     return Kernel(function, rule)
+
+
+def _keyword_location(function: FunctionType, name: str) -> SourceLocation:
+    """Return where a decorator of a function has a keyword, its first line if it is not seen."""
+    with suppress(KernelSyntaxError):
+        for decorator in source.find_tree(function).decorator_list:
+            for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
+                if keyword.arg == name:
+                    file = function.__code__.co_filename
+                    return source.location_of_node(keyword, file=file, function=function.__name__)
+    return source.location_of_function(function)
 
 
 def _references(kernel: Kernel) -> dict[str, Capture]:
@@ -255,6 +284,9 @@ def _follow(kernel: Kernel, name: names.FreeName) -> tuple[str, object]:
         module, value = value, names.attribute_of(value, attribute)
         if value is names.MISSING:
             message = f"module `{module.__name__}` has no `{attribute}`"
+            if module.__name__ == _LANGUAGE and attribute in triton.NAMES:
+                message += f": {triton.NAMES[attribute]}"
+                raise KernelNameError(message, (kernel.locate(name.node),))
             known = getattr(module, "__all__", dir(module))
             raise names.not_found(message, attribute, known, kernel.locate(name.node))
         path += f".{attribute}"

@@ -46,6 +46,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "tensor",
     "uint8",
     "uint16",
     "uint32",
@@ -65,6 +66,7 @@ class _Arithmetic:
 
     if TYPE_CHECKING:
         dtype: DType
+        type: DType
         shape: tuple[int, ...]
 
         numel: int
@@ -128,7 +130,8 @@ class Tile(_Arithmetic):
     - `tile.T`: the last two axes swapped; `tile.sum(0)`, `tile.abs()`: every function of the
       language whose first operand is called `x`.
     - `tile.dtype`, `tile.shape`, `tile.numel`: the element type, the extents and their product,
-      known at compile time. The dtype of a pointer is that of what it points to.
+      known at compile time. The dtype of a pointer is that of what it points to. `tile.type` is
+      another spelling of `tile.dtype`.
     - `tile.item()`: the scalar that a tile of one element holds.
     - `tile.sum(axis=0)` and other functions of one tile: `tl.sum(tile, axis=0)`.
     - `tile[:, None]`: a new axis of extent 1 at each `None`; `:` keeps an axis.
@@ -163,10 +166,7 @@ class constexpr(_Arithmetic):
         # Subclasses (an IntEnum member, numpy.float64) would print and compare in ways of their
         # own.
         if type(value) not in (int, float, bool, str, type(None), DType):
-            msg = (
-                f"tl.constexpr takes an int, float, bool, str, None or dtype, got {value!r} of "
-                f"type {type(value).__name__}; convert it first"
-            )
+            msg = f"tl.constexpr takes {describe_refused(value)}"
             raise KernelTypeError(msg)
         object.__setattr__(self, "_value", value)
 
@@ -182,6 +182,22 @@ class constexpr(_Arithmetic):
     def __repr__(self) -> str:
         return f"constexpr({self._value!r})"
 
+
+def describe_refused(value: object) -> str:
+    """Return what a compile-time value may be, what was given instead, and what to write."""
+    remedy = "convert it first"
+    if isinstance(value, tuple | list):
+        remedy = "give each item a parameter or name of its own, and write the tuple in the kernel"
+    elif callable(value):
+        remedy = "define the kernel inside a function that is given this one, and call it there"
+    return (
+        f"an int, float, bool, str, None or dtype, got {value!r} of type {type(value).__name__}; "
+        f"{remedy}"
+    )
+
+
+tensor = Tile
+"""What Triton calls a tile, for annotations; those of kernels say nothing unless `constexpr`."""
 
 Operand = Tile | constexpr | int | float | bool
 """What the functions of the language take where a tile, a scalar or a number is allowed."""

@@ -32,7 +32,7 @@ from tilewright.abi.signature import (
 from tilewright.errors import ArgumentError, InternalCompilerError, LaunchError, ResolveError
 from tilewright.language.kernel import Kernel
 from tilewright.language.parameters import NO_DEFAULT
-from tilewright.language.types import constexpr
+from tilewright.language.types import constexpr, describe_refused
 from tilewright.runtime import jit, sources
 from tilewright.runtime.choose import choosing, tune
 from tilewright.runtime.device import device as device_of
@@ -331,10 +331,7 @@ def _constexpr(kernel: Kernel, name: str, value: object) -> Constexpr:
     if isinstance(value, constexpr):
         value = value.value
     if type(value) not in _CONSTEXPR_TYPES:
-        msg = (
-            f"{kernel.name}: constexpr {name!r} is of {type(value).__name__}; a compile-time value "
-            "is an int, float, bool, str, None or a dtype of the language"
-        )
+        msg = f"{kernel.name}: {name!r} is tl.constexpr, which is {describe_refused(value)}"
         raise ArgumentError(msg)
     return Constexpr(value)  # type: ignore[arg-type]  # narrowed by the exact types above
 

@@ -15,6 +15,7 @@ from helpers import (
     wrong_descriptors,
     wrong_joins,
     wrong_reductions,
+    wrong_triton,
     wrong_windows,
 )
 from helpers.kernel_source import load_kernel, signature_of
@@ -39,10 +40,14 @@ INTERNAL = re.compile(r"Value|Operand|Constant\b|TileType|ScalarType|PointerType
 
 
 def _error_of(directory: Path, text: str) -> CompileError:
-    kernel = load_kernel(directory, text)
     with pytest.raises(CompileError) as caught:
-        lower_kernel(kernel, signature_of(kernel, PARAMETERS))
+        _lower(directory, text)
     return caught.value
+
+
+def _lower(directory: Path, text: str) -> None:
+    kernel = load_kernel(directory, text)
+    lower_kernel(kernel, signature_of(kernel, PARAMETERS))
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")  # Python's own word on `n is 3`
@@ -55,6 +60,7 @@ def _error_of(directory: Path, text: str) -> CompileError:
         *wrong_descriptors.PROGRAMS,
         *wrong_joins.PROGRAMS,
         *wrong_reductions.PROGRAMS,
+        *wrong_triton.PROGRAMS,
         *wrong_windows.PROGRAMS,
     ],
     ids=lambda program: program.name.replace(" ", "-"),

@@ -24,7 +24,7 @@ from tilewright.errors import (
     KernelValueError,
     OutsideKernelError,
 )
-from tilewright.language import Kernel, KernelParameter
+from tilewright.language import Kernel, KernelParameter, triton
 from tilewright.language.parameters import NO_DEFAULT
 
 # mypy: disable-error-code="no-untyped-def, assignment, arg-type"
@@ -293,6 +293,39 @@ def test_a_default_is_a_plain_value() -> None:
 def test_calling_a_kernel_from_python_says_how_to_launch_it() -> None:
     with pytest.raises(OutsideKernelError, match=r"with 2 arguments; launch it .*plain\[grid\]"):
         plain(1, n=2)
+
+
+def test_a_keyword_of_the_decorator_is_shown_where_it_stands() -> None:
+    text = f"{PRELUDE}@tl.kernel(\n    unit=(),\n    noinline=True,\n)\ndef f(x): pass\n"
+    with pytest.raises(KernelTypeError, match="no `noinline`: leave it out") as caught:
+        written_kernel(text)
+    location = caught.value.locations[0]
+    assert text.splitlines()[location.line - 1][location.column : location.end_column] == (
+        "noinline=True"
+    )
+    with pytest.raises(KernelTypeError, match="no `sepcialize`: it takes divisible and unit"):
+        tl.kernel(plain.fn, sepcialize=True)  # type: ignore[call-overload]  # the mistake
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("warmup", "launch it once, .* tilewright.preload"), ("run", r"kernel\[grid\]"), ("no", "")],
+)
+def test_an_attribute_that_a_kernel_lacks_is_told(name: str, says: str) -> None:
+    with pytest.raises(AttributeError, match=f"a kernel has no attribute '{name}'.*{says}"):
+        getattr(plain, name)
+    assert not hasattr(plain, name)
+
+
+def test_a_name_of_triton_that_the_language_lacks_is_told_outside_kernels_too() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'float8e4b8': .*tl.float8e5; load"):
+        getattr(tl, "float8e4b8")  # noqa: B009  # mypy knows that it is not there
+    with pytest.raises(AttributeError, match=r"no attribute 'flot32'$"):
+        getattr(tl, "flot32")  # noqa: B009  # mypy knows that it is not there
+
+
+def test_no_name_that_triton_s_list_refuses_is_there() -> None:
+    assert not [name for name in triton.NAMES if hasattr(tl, name)]
 
 
 # Launch

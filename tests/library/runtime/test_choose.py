@@ -184,6 +184,30 @@ def test_kernel_without_configurations_is_not_tuned() -> None:
         (lambda: tl.heuristics({"ODD": len})(record), "no parameter `ODD`"),
         (lambda: tl.Config({}, num_ctas=2), "num_ctas of tl.Config is 1"),
         (lambda: tl.Config(["BLOCK"]), "kwargs of tl.Config is a dict"),  # type: ignore[arg-type]  # wrong on purpose
+        (
+            lambda: tl.Config({"BLOCK": [16]}),  # type: ignore[dict-item]  # wrong on purpose
+            r"`BLOCK` of tl.Config is an int, .*got \[16\] of type list; give",
+        ),
+        (lambda: tl.Config({"BLOCK": np.int64(3)}), "of type int64; convert it first"),  # type: ignore[dict-item]  # wrong on purpose
+        (lambda: tl.Config({16: 16}), "got the name 16"),  # type: ignore[dict-item]  # wrong on purpose
+        (lambda: tl.Config({}, num_warps="4"), "a power of two from 1 to 32, got '4'"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda: tl.Config({}, num_warps=6), "a power of two from 1 to 32, got 6"),
+        (lambda: tl.Config({}, num_stages=-1), "an integer from 1 to 255, got -1"),
+        (lambda: tl.Config({}, num_stages=True), "an integer from 1 to 255, got True"),
+        (lambda: tl.Config({}, maxnreg=64), "no `maxnreg`: write tl.resident"),
+        (lambda: tl.Config({}, warps=4), "no `warps`: it takes kwargs, num_warps"),
+        (lambda: tl.autotune(CONFIGS[0], ["n"]), "a list of tl.Config, got Config"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda: tl.autotune(CONFIGS, None), "a list of names of parameters, got None"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda: tl.autotune(CONFIGS, [3]), r"a list of names of parameters, got \[3\]"),  # type: ignore[list-item]  # wrong on purpose
+        (lambda: tl.autotune(CONFIGS, [], reset_to_zero="out"), r"reset_to_zero .*write \['out'\]"),
+        (lambda: tl.autotune(CONFIGS, [], restore_value=3), "restore_value .*names of parameters"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda: tl.autotune(CONFIGS, [], prune_configs_by=list), "prune_configs_by .*is a dict"),  # type: ignore[arg-type]  # wrong on purpose
+        (
+            lambda: tl.autotune(CONFIGS, [], prune_configs_by={"early_config_prune": 3}),  # type: ignore[dict-item]  # wrong on purpose
+            "is a function of configurations and arguments, got 3",
+        ),
+        (lambda: tl.autotune(CONFIGS, [], warmup=25), "no `warmup`: leave it out: kernel.tune"),
+        (lambda: tl.heuristics(["EVEN"]), "a dict from parameters to functions"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda: tl.autotune([64], ["n"]), "each a tl.Config, got 64"),  # type: ignore[list-item]  # wrong on purpose
         (lambda: tl.autotune(CONFIGS, "n"), r"a list of parameters, got 'n'; write \['n'\]"),
         (lambda: tl.heuristics({"EVEN": True})(record), "`EVEN` is a function"),  # type: ignore[dict-item]  # wrong on purpose
@@ -197,6 +221,11 @@ def test_kernel_without_configurations_is_not_tuned() -> None:
 def test_wrong_decorators_are_told(decorator: Callable[[], object], says: str) -> None:
     with pytest.raises(KernelTypeError, match=says.replace("(", r"\(")):
         decorator()
+
+
+def test_configurations_may_come_one_after_the_other() -> None:
+    chosen = tl.autotune((config for config in CONFIGS), ["n"])(record)  # type: ignore[arg-type]  # no sequence
+    assert chosen.choices.configs == tuple(CONFIGS)
 
 
 def test_one_configuration_is_settled_and_may_still_not_be_given() -> None:

@@ -36,7 +36,7 @@ _TO = ("dtype", "bitcast", "fp_downcast_rounding")
 def attribute(scope: Scope, value: Value, name: str) -> Operand:
     """Build `value.name`; the dtype of a pointer is that of what it points to."""
     match name:
-        case "dtype":
+        case "dtype" | "type":
             return Constant(element_dtype(value.type))
         case "shape":
             return TupleOperand(tuple(Constant(extent) for extent in shape_of(value.type)))

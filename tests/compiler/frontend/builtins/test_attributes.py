@@ -20,6 +20,8 @@ from helpers.kernel_source import lower_text, run_text
         "x.dtype == tl.float16",
         "x.dtype.element_ty == tl.float16",
         "x.dtype.element_ty.primitive_bitwidth == 16",
+        "x.type.element_ty == tl.float16 and n.type == tl.int64",
+        "(x + tl.arange(0, B)).type.scalar.element_ty == tl.float16",
         "tl.zeros(B, x.dtype.element_ty).dtype.itemsize == 2",
         "3 in (1, 3) and B not in (1, 3)",
         "0 < B <= 64 < 65",
@@ -31,6 +33,19 @@ from helpers.kernel_source import lower_text, run_text
 def test_it_is_known_at_compile_time(statement: str, tmp_path: Path) -> None:
     text = f"@tl.kernel\ndef k(x, n, B: tl.constexpr):\n    tl.static_assert({statement})\n"
     lower_text(tmp_path, text, x="*f16", n="i64", B=64)
+
+
+def test_an_annotation_as_a_tile_says_nothing(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def k(out: tl.tensor, n: tl.tensor, B: tl.constexpr) -> tl.tensor:
+    offsets: tl.tensor = tl.arange(0, B)
+    total: "tl.tensor" = tl.sum(offsets * n, 0)
+    tl.store(out, total)
+"""
+    out = np.zeros(1, np.int64)
+    run_text(tmp_path, text, {"out": out, "n": 3}, B=4)
+    assert out[0] == 18
 
 
 def test_item_is_the_scalar_of_one_element(tmp_path: Path) -> None:
