@@ -12,6 +12,7 @@ import pytest
 
 from helpers.attention_gradients import exact_gradients, operands_of
 from helpers.block_runs import HOPPER, WAYS, block_run
+from helpers.factory_texts import compile_declared
 from helpers.sides import HostArray
 from tilewright.abi.dtypes import bfloat16
 from tilewright.abi.signature import Pointer
@@ -22,7 +23,6 @@ from tilewright.runtime import jit
 from tilewright.tensor import attention_backward as operation
 from tilewright.tensor.configurations import DotConfiguration
 from tilewright.tensor.launches import forget_plans
-from tilewright_compiler.driver import compile_kernel
 from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
 ROOT = Path(__file__).parents[3]
@@ -153,12 +153,12 @@ def test_texts_of_what_is_declared() -> None:
         (entry.kernel, *map(entry.signature.constexprs.get, extents)): entry for entry in declared()
     }
     entry = by_tiles[key_gradients, 64, 128, 64]
-    own = compile_kernel(entry.kernel, entry.signature, (HOPPER,)).cubins["sm_90a+tma"]
+    own = compile_declared(entry.kernel, entry.signature, (HOPPER,)).cubins["sm_90a+tma"]
     assert own.abi is not None
     assert (own.abi.num_threads, own.abi.grid_kind) == (384, "persistent")
     assert (own.spill_bytes, own.warnings) == (0, ())
     for entry in (by_tiles[key_gradients, 32, 32, 128], by_tiles[query_gradients, 64, 32, 128]):
-        compiled = compile_kernel(entry.kernel, entry.signature, (SM_80, SM_100, SM_120))
+        compiled = compile_declared(entry.kernel, entry.signature, (SM_80, SM_100, SM_120))
         assert compiled.abi.shared_bytes <= 101_376
         for cubin in compiled.cubins.values():
             assert (cubin.spill_bytes, cubin.warnings) == (0, ())

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from helpers.block_runs import HOPPER, WAYS, block_run
+from helpers.factory_texts import compile_declared
 from helpers.sides import HostArray, poisoned, random
 from tilewright.kernels.attention import attention_blocks
 from tilewright.reference.attention import attention as definition
@@ -20,7 +21,6 @@ from tilewright.tensor.attention import attention
 from tilewright.tensor.configurations import DotConfiguration
 from tilewright.tensor.head_order import band_of
 from tilewright.tensor.launches import forget_plans
-from tilewright_compiler.driver import compile_kernel
 from tilewright_release.signatures import read_signature_file
 
 ROOT = Path(__file__).parents[3]
@@ -196,7 +196,7 @@ def test_both_texts_of_what_is_declared() -> None:
     own_entries = [entry for entry in entries if entry.kernel is attention_blocks]
     assert len(own_entries) == 18
     for entry in own_entries[::9]:
-        compiled = compile_kernel(entry.kernel, entry.signature, (HOPPER,))
+        compiled = compile_declared(entry.kernel, entry.signature, (HOPPER,))
         assert list(compiled.cubins) == ["sm_90a+tma", "sm_90a"]
         own = compiled.cubins["sm_90a+tma"]
         assert (own.spill_bytes, own.warnings, own.registers) == (0, (), 168)

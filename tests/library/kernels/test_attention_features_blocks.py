@@ -12,6 +12,7 @@ import pytest
 
 from helpers.attention_features import attended, close, exact_of, gradients, gradients_of, operands
 from helpers.block_runs import HOPPER, WAYS, block_run
+from helpers.factory_texts import compile_declared
 from helpers.packed_attention import exact_in_turn
 from helpers.sides import HostArray, random
 from tilewright.abi.target import Target
@@ -19,7 +20,6 @@ from tilewright.runtime import jit
 from tilewright.tensor import attention_features, attention_features_backward
 from tilewright.tensor.configurations import DotConfiguration
 from tilewright.tensor.launches import forget_plans
-from tilewright_compiler.driver import compile_kernel
 from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
 ROOT = Path(__file__).parents[3]
@@ -115,11 +115,11 @@ def test_texts_of_what_is_declared() -> None:
         for entry in entries
     }
     entry = by_tiles["featured_query_gradients", 128, 32, 64]
-    own = compile_kernel(entry.kernel, entry.signature, (HOPPER,)).cubins["sm_90a+tma"]
+    own = compile_declared(entry.kernel, entry.signature, (HOPPER,)).cubins["sm_90a+tma"]
     assert own.abi is not None
     assert (own.abi.num_threads, own.abi.grid_kind) == (384, "persistent")
     assert (own.spill_bytes, own.warnings) == (0, ())
     entry = by_tiles["featured_key_gradients", 32, 64, 64]
-    compiled = compile_kernel(entry.kernel, entry.signature, (Target(8, 0),))
+    compiled = compile_declared(entry.kernel, entry.signature, (Target(8, 0),))
     assert compiled.abi.shared_bytes <= 101_376
     assert all(cubin.spill_bytes == 0 for cubin in compiled.cubins.values())

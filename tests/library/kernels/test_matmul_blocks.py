@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import tilewright.language as tl
 from helpers.block_runs import HOPPER, WAYS, block_run
+from helpers.factory_texts import compile_declared
 from helpers.sides import HostArray, poisoned, random
 from tilewright.abi.dtypes import (
     DType,
@@ -37,7 +38,6 @@ from tilewright.tensor.configurations import DotConfiguration
 from tilewright.tensor.geometry import Geometry
 from tilewright.tensor.launches import PlannedLaunch, forget_plans
 from tilewright.tensor.matmul import matmul
-from tilewright_compiler.driver import compile_kernel
 from tilewright_compiler.interpret.numerics import rounded_to_even_tf32
 from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
@@ -275,7 +275,7 @@ def test_both_texts_of_what_is_declared(
     entries = declared(kernel, operand, result)
     assert len(entries) == count
     for entry in entries:
-        compiled = compile_kernel(entry.kernel, entry.signature, (HOPPER,))
+        compiled = compile_declared(entry.kernel, entry.signature, (HOPPER,))
         assert list(compiled.cubins) == ["sm_90a+tma", "sm_90a"]
         own = compiled.cubins["sm_90a+tma"]
         assert (own.spill_bytes, own.warnings) == (0, ())

@@ -10,6 +10,7 @@ import pytest
 
 import tilewright.language as tl
 from helpers.block_runs import HOPPER, WAYS, block_run
+from helpers.factory_texts import compile_declared
 from helpers.sides import DTYPES, poisoned, random
 from tilewright.abi.numpy_types import to_numpy
 from tilewright.kernels.scaled_matmul import scaled_matmul as kernel
@@ -18,7 +19,6 @@ from tilewright.runtime import jit
 from tilewright.tensor import scaled_matmul as tensor_scaled
 from tilewright.tensor.configurations import SCALED_BLOCKS, DotConfiguration
 from tilewright.tensor.launches import forget_plans
-from tilewright_compiler.driver import compile_kernel
 from tilewright_release.signatures import DeclaredEntry, read_signature_file
 
 ROOT = Path(__file__).parents[3]
@@ -60,7 +60,7 @@ def test_tiles_of_each_form(
     ids=lambda entry: str(entry.signature.constexprs),
 )
 def test_machine_code_serialises_no_product(entry: DeclaredEntry) -> None:
-    compiled = compile_kernel(entry.kernel, entry.signature, [HOPPER])
+    compiled = compile_declared(entry.kernel, entry.signature, [HOPPER])
     first = next(iter(compiled.cubins.values()))
     assert first.abi is not None
     assert first.abi.grid_kind == "persistent"
