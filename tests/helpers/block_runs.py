@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from helpers.hopper_launch import run_on_hopper
@@ -14,6 +15,7 @@ from tilewright.kernels.attention_backward_unordered import round_sums, row_stat
 from tilewright.language.kernel import Kernel
 from tilewright_compiler.frontend.lower import lower_kernel
 from tilewright_compiler.interpret import scheduled, tile
+from tilewright_compiler.ir.core import Module
 from tilewright_compiler.pipeline import schedule_signature
 from tilewright_compiler.snapshots import Snapshots
 
@@ -41,14 +43,20 @@ def block_run(way: str, names: list[str]) -> Callable[..., None]:
         names.append(kernel.name)
         is_common = kernel in _COMMON or kernel.module == movement.__name__
         has_own = way in ("own", "ptx") and not is_common
-        target = HOPPER if has_own else None
-        module = schedule_signature(kernel, signature, snapshots=Snapshots(), target=target)
-        assert ("producer_warps" in module.attributes) == has_own
         if way == "tile":
             tile.run(lower_kernel(kernel, signature), grid=grid, arguments=arguments)
-        elif way == "ptx" and has_own:
+            return
+        module = _scheduled(kernel, signature, HOPPER if has_own else None)
+        assert ("producer_warps" in module.attributes) == has_own
+        if way == "ptx" and has_own:
             run_on_hopper(module, arguments, grid=grid, ctas=2)
         else:
             scheduled.run(module, grid=grid, arguments=arguments)
 
     return run
+
+
+@lru_cache(maxsize=64)
+def _scheduled(kernel: Kernel, signature: KernelSignature, target: Target | None) -> Module:
+    """Return a schedule, which no run changes: the tests of a file launch the same few kernels."""
+    return schedule_signature(kernel, signature, snapshots=Snapshots(), target=target)

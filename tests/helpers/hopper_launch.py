@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,18 +30,25 @@ def run_on_hopper(
     arrival: Arrival = "late",
 ) -> Run:
     """Emit a scheduled module and run `ctas` of it, writing its array arguments in place."""
-    mlir = emit_module(module)
+    text, shared_bytes = _ptx(module)
     memory = {name: _memory(value) for name, value in arguments.items()}
     values: list[Argument] = [memory[name] for name, _ in module.signature.runtime]
     values += [_value(parameter, memory, grid) for parameter in added_parameters(module)]
     return launch(
-        lower_to_ptx(mlir, flavor=HOPPER).text,
+        text,
         grid=(ctas, 1, 1),
         arguments=values,
-        shared_bytes=mlir.shared_bytes,
+        shared_bytes=shared_bytes,
         order=order,
         arrival=arrival,
     )
+
+
+@lru_cache(maxsize=64)
+def _ptx(module: Module) -> tuple[str, int]:
+    """Return a module's text and its bytes of shared memory, made once for all launches of it."""
+    mlir = emit_module(module)
+    return lower_to_ptx(mlir, flavor=HOPPER).text, mlir.shared_bytes
 
 
 def _value(
