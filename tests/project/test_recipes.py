@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -67,14 +68,21 @@ def test_a_pass_is_a_file_a_function_and_called_by_the_list_or_a_schedule(name: 
     assert name in [run.__name__ for run in PASSES] or in_schedule
 
 
+@cache
+def _declared() -> tuple[set[str], set[str]]:
+    """Return the families that the bundle declares, and those whose kernels they call."""
+    entries = read_signatures(Checkout(_ROOT))
+    kernels = {entry.kernel for entry in entries}
+    members = {member for kernel in kernels for member in kernel.closure()[1:]}
+    return (
+        {entry.family for entry in entries},
+        {member.module.rpartition(".")[2] for member in members},
+    )
+
+
 @pytest.mark.parametrize("family", sorted({k.module.rpartition(".")[2] for k in library_kernels()}))
 def test_a_kernel_family_has_definition_signatures_and_tests(family: str) -> None:
-    callees = {
-        member.module.rpartition(".")[2]
-        for entry in read_signatures(Checkout(_ROOT))
-        for member in entry.kernel.closure()[1:]
-    }
-    declared = {entry.family for entry in read_signatures(Checkout(_ROOT))}
+    declared, callees = _declared()
     assert family in declared | callees
     if family in declared:
         # A gradient is defined where its operation is, in any order of sums, too.
