@@ -39,7 +39,7 @@ release: $(launcher) $(clean_ready)  ## Run the checklist of a release; RELEASE=
 	$(tilewright) dev release-check --python $(clean_python) $(RELEASE)
 
 test: lint $(other_ready)  ## Lint, types, import rules and all tests
-	TILEWRIGHT_OTHER_BINDINGS=$(CURDIR)/$(other_bindings) $(build_python) -m pytest -n 2 --dist loadgroup
+	TILEWRIGHT_OTHER_BINDINGS=$(CURDIR)/$(other_bindings) $(build_python) -m pytest -n 2
 
 lint: $(launcher)  ## Lint, types and import rules alone
 	$(build_env)/bin/ruff check .

@@ -16,9 +16,10 @@ _DEPENDENCIES = ("numpy", "ml_dtypes", "zstandard", "cuda-bindings", "cuda-pathf
 def make_environment(folder: Path) -> Path:
     """Make an environment with the run-time dependencies alone and return its interpreter.
 
-    They are links to those of this environment: the compiler is not there.
+    They are links to those of this environment: the compiler is not there, nor pip, which takes
+    longer to be put there than all that is installed with it.
     """
-    venv.create(folder, with_pip=True)
+    venv.create(folder)
     site = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     for name in _DEPENDENCIES:
         distribution = metadata.distribution(name)
@@ -32,8 +33,8 @@ def make_environment(folder: Path) -> Path:
 
 def install(python: Path, *files: Path) -> None:
     """Install wheels without a network and without dependencies."""
-    pip = [str(python), "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
-    run_checked([*pip, *map(str, files)])
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    run_checked([*pip, "install", "-q", "--no-index", "--no-deps", *map(str, files)])
 
 
 def run_checked(

@@ -145,7 +145,7 @@ def test_an_editable_install_finds_sources_launcher_and_bundle(
     small_bundle: Path, bare_sources: Checkout, tmp_path: Path
 ) -> None:
     shutil.copytree(bare_sources.root, tmp_path / "checkout")
-    venv.create(tmp_path / "environment", with_pip=True)
+    venv.create(tmp_path / "environment")  # pip is among the tools
     python = str(tmp_path / "environment" / "bin" / "python")
     tools = {"PYTHONPATH": ":".join(sys.path), "PATH": os.defpath}
     pip = (python, "-m", "pip", "install", "-q", "--no-index", "--no-deps")
