@@ -93,7 +93,7 @@ def run(
     if may_wait(module, memory):
         msg = f"kernel {module.kernel.name!r}: the checker runs no programs that wait for others"
         raise InterpreterError(msg)
-    vectors = plan_accesses(module)
+    vectors, in_one_layout = plan_accesses(module), set[Operation]()
     traces = GlobalTraces(memory, granule=_global_granule(module))
     random = Random(seed)
     # A CTA of a persistent kernel runs several programs: a few CTAs are enough to see that.
@@ -105,7 +105,7 @@ def run(
     with np.errstate(all="ignore"):
         for number in numbers:
             batch = Batch(module.kernel.name, grid, np.array([number]), memory)
-            _run_program(module, batch, values, vectors, traces, random, count)
+            _run_program(module, batch, values, vectors, in_one_layout, traces, random, count)
 
 
 def _run_program(
@@ -113,6 +113,7 @@ def _run_program(
     batch: Batch,
     values: tuple[Array, ...],
     vectors: Mapping[Operation, AccessPlan],
+    in_one_layout: set[Operation],
     traces: GlobalTraces,
     random: Random,
     num_ctas: int,
@@ -139,6 +140,7 @@ def _run_program(
         Agreement(count),
         clocks,
         BulkCopies(random),
+        in_one_layout,
         int(batch.programs[0]),
         num_ctas,
     )
@@ -281,7 +283,11 @@ def _walk(warp: Warp, block: Block, arguments: tuple[Held, ...]) -> Walk:
     for operation in block.operations[:-1]:
         warp.begin(operation)
         name = operation.name
-        if name in _COMPUTE:
+        if name in _PLACEWISE:
+            value = _placewise(warp, operation)
+            if value is not None:
+                warp.held.update(dict.fromkeys(operation.results, value))
+        elif name in _COMPUTE:
             held = _COMPUTE[name](warp, operation)
             if operation.results and held is not None:
                 warp.held[operation.result] = held
@@ -295,23 +301,22 @@ def _walk(warp: Warp, block: Block, arguments: tuple[Held, ...]) -> Walk:
             results = yield from _CONTROL[name](warp, operation)
             warp.held.update(zip(operation.results, results, strict=True))
         else:
-            held = _elementwise(warp, operation)
-            warp.held.update((result, held) for result in operation.results if held is not None)
+            msg = f"operation {name!r} has no implementation, so the checker cannot run it"
+            raise InternalCompilerError(msg)
     return tuple([warp.held[value] for value in block.terminator.operands])
 
 
-def _elementwise(warp: Warp, operation: Operation) -> Array | None:
+def _placewise(warp: Warp, operation: Operation) -> Array | None:
     """Return the result of an operation on equal places; None of one that only checks."""
-    compute = ELEMENTWISE.get(operation.name)
-    if compute is None:
-        msg = f"operation {operation.name!r} has no implementation, so the checker cannot run it"
-        raise InternalCompilerError(msg)
-    values = (*operation.operands, *operation.results)
-    layouts = {value.type.layout for value in values if isinstance(value.type, TileType)}
-    if len(layouts) > 1 or None in layouts:
-        raise warp.error(operation, "its tiles do not have one layout")
+    program = warp.program
+    if operation not in program.in_one_layout:
+        values = (*operation.operands, *operation.results)
+        layouts = {value.type.layout for value in values if isinstance(value.type, TileType)}
+        if len(layouts) > 1 or None in layouts:
+            raise warp.error(operation, "its tiles do not have one layout")
+        program.in_one_layout.add(operation)
     operands = tuple([warp.array(value) for value in operation.operands])
-    result = compute(operation, operands, warp.program.batch)
+    result = _PLACEWISE[operation.name](operation, operands, program.batch)
     assert (result is None) == (not operation.results), "what only checks has no result"
     return result
 
@@ -358,5 +363,11 @@ def _roles(warp: Warp, operation: Operation) -> Walk:
 
 _CONTROL = {"for": _for, "while": _while, "if": _if, "roles": _roles, **combine.CONTROL}
 
+_PLACEWISE = {
+    name: compute
+    for name, compute in ELEMENTWISE.items()
+    if name not in {*_COMPUTE, *_EXCHANGES, *_CONTROL, *dot.WAITS}
+}
+
 # Every operation that scheduled IR may hold: calls are inlined before.
-OPERATIONS = frozenset({*_COMPUTE, *_EXCHANGES, *_CONTROL, *dot.WAITS, *ELEMENTWISE})
+OPERATIONS = frozenset({*_COMPUTE, *_EXCHANGES, *_CONTROL, *dot.WAITS, *_PLACEWISE})

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.warp.fragments import read_fragment, to_bytes, write_fragment
 from tilewright_compiler.interpret.warp.moves import Compute, Exchange
-from tilewright_compiler.interpret.warp.places import elements, offsets, owned, threads
+from tilewright_compiler.interpret.warp.places import elements, offsets, owned, spread, threads
 from tilewright_compiler.interpret.warp.state import (
     Meeting,
     Phase,
@@ -24,6 +24,8 @@ from tilewright_compiler.interpret.warp.vectors import check_copy, check_vectors
 from tilewright_compiler.ir.core import Operation
 from tilewright_compiler.ir.types import SharedType, TileType
 
+_EVERYWHERE = np.array(True)
+
 
 def _load(warp: Warp, operation: Operation) -> Array:
     pointer, *rest = (warp.array(value) for value in operation.operands)
@@ -31,7 +33,7 @@ def _load(warp: Warp, operation: Operation) -> Array:
     check_vectors(warp, operation, pointer, mask)
     access = warp.global_access(operation, "load")
     loaded = warp.program.batch.memory.load(pointer, mask, other, access=access)
-    loaded = np.broadcast_to(loaded, pointer.shape)
+    loaded = spread(loaded, pointer.shape)
     where = _where(pointer, mask)
     warp.program.traces.load(
         pointer[where],
@@ -59,7 +61,7 @@ def _store(warp: Warp, operation: Operation) -> None:
     warp.program.traces.store(
         pointer[where],
         _threads(warp, pointer.shape)[where],
-        np.broadcast_to(value, pointer.shape)[where],
+        spread(value, pointer.shape)[where],
         access=warp.access(operation, operation),
     )
 
@@ -202,13 +204,13 @@ def _barrier(warp: Warp, operation: Operation) -> Generator[Meeting, None, None]
 
 def _where(pointer: Array, mask: Array | None) -> Array:
     """Return which places access memory."""
-    return np.broadcast_to(np.array(True) if mask is None else mask, pointer.shape)
+    return spread(_EVERYWHERE if mask is None else mask, pointer.shape)
 
 
 def _threads(warp: Warp, shape: tuple[int, ...]) -> Array:
     """Return the thread of each place of a tile; a scalar is accessed by the first of the warp."""
     numbers = threads(warp.index)
-    return np.broadcast_to(numbers if len(shape) == 2 else numbers[0], shape)
+    return spread(numbers if len(shape) == 2 else numbers[0], shape)
 
 
 COMPUTE: Mapping[str, Compute] = MappingProxyType(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from tilewright_compiler.ir.types import TileType, shape_of
 from tilewright_compiler.layout.atoms import ATOMS, DotLayouts, dot_layouts
 from tilewright_compiler.layout.linear import LinearLayout
 
+_CACHED = 4096
+
+Side = Literal["a", "b"]
 Wait = Callable[[Warp, Operation], tuple[Held, ...]]
 
 
@@ -41,13 +45,9 @@ def _dot(warp: Warp, operation: Operation) -> Held:
     for value, layout in ((a, layouts.a), (b, layouts.b), (acc, layouts.acc)):
         if isinstance(value.type, TileType) and value.type.layout != layout:
             raise warp.error(operation, f"an operand is {value.type}, the dot takes {layout}")
-    rows, columns = _part(layouts.acc, warp.index)
-    depth = np.arange(shape_of(a.type)[1])
-    left = _operand(warp, operation, a, layouts.a, rows[:, None] * depth.size + depth)
-    width = shape_of(b.type)[1]
-    right = _operand(warp, operation, b, layouts.b, depth[:, None] * width + columns)
-    held = elements(layouts.acc, warp.index)
-    inside = np.searchsorted(rows, held // width), np.searchsorted(columns, held % width)
+    rows, columns, inside = _part(layouts.acc, warp.index)
+    left = _operand(warp, operation, a, layouts, "a")
+    right = _operand(warp, operation, b, layouts, "b")
     # Dots that add to the same registers follow each other without a wait.
     added = warp.held[acc]
     addend = added.values if is_asynchronous and isinstance(added, Running) else warp.array(acc)
@@ -91,32 +91,53 @@ def _layouts(
     return dot_layouts(ATOMS[name], shape=shape, warps=warps, num_warps=num_warps)
 
 
-def _part(acc: LinearLayout, warp: int) -> tuple[Array, Array]:
-    """Return the rows and the columns of the accumulator that a warp holds, in order."""
-    held = elements(acc, warp)
-    width = acc.shape[1]
-    return np.unique(held // width), np.unique(held % width)
+@lru_cache(_CACHED)
+def _part(acc: LinearLayout, warp: int) -> tuple[Array, Array, tuple[Array, Array]]:
+    """Return the rows and the columns of the accumulator that a warp holds, in order, and where
+    among them each of its elements is.
+    """
+    row, column = np.divmod(elements(acc, warp), acc.shape[1])
+    rows, columns = np.unique(row), np.unique(column)
+    return rows, columns, (np.searchsorted(rows, row), np.searchsorted(columns, column))
+
+
+@lru_cache(_CACHED)
+def _wanted(acc: LinearLayout, warp: int, side: Side, depth: int) -> Array:
+    """Return the flat indices of the elements of an operand that a warp's part is made of."""
+    rows, columns, _ = _part(acc, warp)
+    along = np.arange(depth)
+    return rows[:, None] * depth + along if side == "a" else along[:, None] * acc.shape[1] + columns
+
+
+@lru_cache(_CACHED)
+def _places(
+    layout: LinearLayout, acc: LinearLayout, warp: int, side: Side, depth: int
+) -> Array | None:
+    """Return where in a warp's fragment those elements are; None if it lacks one."""
+    own = elements(layout, warp)
+    place = np.full(layout.size, -1)
+    place[own] = np.arange(own.size).reshape(own.shape)
+    places: Array = place[_wanted(acc, warp, side, depth)]
+    return None if (places < 0).any() else places
 
 
 def _operand(
-    warp: Warp, operation: Operation, value: Value, layout: LinearLayout, wanted: Array
+    warp: Warp, operation: Operation, value: Value, layouts: DotLayouts, side: Side
 ) -> Array:
-    """Return the elements of an operand at flat indices `wanted`."""
-    held = warp.held[value]
+    """Return the elements of an operand that the warp's part of the accumulator is made of."""
+    held, depth = warp.held[value], shape_of(operation.operands[0].type)[1]
     if isinstance(held, SharedTile) and ATOMS[operation.attributes["atom"]].is_wgmma:
-        return _read_behind(warp, operation, held, wanted)
+        return _read_behind(warp, operation, held, _wanted(layouts.acc, warp.index, side, depth))
+    layout = layouts.a if side == "a" else layouts.b
     fragment = (
         read_fragment(warp, operation, held, layout)
         if isinstance(held, SharedTile)
         else warp.array(value)
     )
-    tile = np.zeros(layout.size, fragment.dtype)
-    is_held = np.zeros(layout.size, np.bool_)
-    own = elements(layout, warp.index)
-    tile[own], is_held[own] = fragment, True
-    if not is_held[wanted].all():
+    places = _places(layout, layouts.acc, warp.index, side, depth)
+    if places is None:
         raise warp.error(operation, f"the warp holds no part of {layout} that its sums need")
-    return tile[wanted]
+    return fragment.take(places)
 
 
 def _read_behind(warp: Warp, operation: Operation, tile: SharedTile, wanted: Array) -> Array:

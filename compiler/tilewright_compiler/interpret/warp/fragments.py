@@ -70,6 +70,7 @@ def plan_vectors(layout: LinearLayout, shared: SharedLayout, size_bytes: int) ->
     return plan_shared_access(layout, shared, size_bytes=size_bytes)
 
 
+@lru_cache(_CACHED)
 def vector_offsets(plan: SharedAccess, warp: int) -> tuple[Array, list[int]]:
     """Return the offsets of all elements that the lanes reach, [lanes, n], and their registers."""
     base = images(plan.lane) ^ gf2.apply(plan.warp, warp)
@@ -111,11 +112,7 @@ def _read_vectors(warp: Warp, operation: Operation, tile: SharedTile, plan: Shar
 def _read_matrices(warp: Warp, operation: Operation, tile: SharedTile, plan: MatrixLoad) -> Array:
     """Execute `ldmatrix` (PTX ISA): lanes 8 i .. 8 i + 7 address the rows of matrix i."""
     size = tile.type.dtype.size_bytes
-    base = images(plan.lane) ^ gf2.apply(plan.warp, warp.index)
-    addressing = base[: _ROWS * plan.matrices]
-    offsets = np.stack([addressing ^ group.offset for group in plan.groups])
-    starts = tile.start + offsets * size
-    rows = starts[..., None] + np.arange(0, CHUNK_BYTES, size)
+    rows = tile.start + _matrix_rows(plan, warp.index, size)
     # Any lane may receive any byte, so none of them alone is the reader.
     stored = warp.program.shared.read(
         rows, np.array(SEVERAL), size, access=warp.access(operation, tile.allocation)
@@ -124,13 +121,31 @@ def _read_matrices(warp: Warp, operation: Operation, tile: SharedTile, plan: Mat
     words = _transposed(matrices) if plan.is_transposed else matrices
     words = words.reshape(*words.shape[:2], NUM_LANES, WORD_BYTES)
     elements = from_bytes(words.reshape(*words.shape[:3], -1, size), tile.type)
-    columns, registers = [], []
-    for index, group in enumerate(plan.groups):
-        for matrix, members in enumerate(group.words):
-            for part, register in enumerate(members):
-                columns.append(elements[index, matrix, :, part])
-                registers.append(register)
-    return _placed(np.stack(columns, axis=1), registers)
+    groups, matrix, parts, registers = _received(plan)
+    return _placed(elements[groups, matrix, :, parts].T, registers)
+
+
+@lru_cache(_CACHED)
+def _matrix_rows(plan: MatrixLoad, warp: int, size_bytes: int) -> Array:
+    """Return the byte of each element of the rows that lanes address, [groups, lanes, elements]."""
+    base = images(plan.lane) ^ gf2.apply(plan.warp, warp)
+    addressing = base[: _ROWS * plan.matrices]
+    offsets = np.stack([addressing ^ group.offset for group in plan.groups])
+    rows: Array = offsets[..., None] * size_bytes + np.arange(0, CHUNK_BYTES, size_bytes)
+    return rows
+
+
+@lru_cache(_CACHED)
+def _received(plan: MatrixLoad) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Return group, matrix and part of a word of all that a lane receives, and its register."""
+    found = [
+        (index, matrix, part, register)
+        for index, group in enumerate(plan.groups)
+        for matrix, members in enumerate(group.words)
+        for part, register in enumerate(members)
+    ]
+    groups, matrices, parts, registers = map(list, zip(*found, strict=True))
+    return groups, matrices, parts, registers
 
 
 def _transposed(matrices: Array) -> Array:

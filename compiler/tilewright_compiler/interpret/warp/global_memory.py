@@ -125,14 +125,17 @@ class GlobalTraces:
 
     def _spread(self, addresses: Array, threads: Array, size_bytes: int) -> tuple[Array, Array]:
         """Return the units of all elements and the thread of each."""
-        slots = np.unique(addresses >> SLOT_BITS)
-        bases = np.array([self._bases[int(slot)] for slot in slots])
-        base = bases[np.searchsorted(slots, addresses >> SLOT_BITS)] if slots.size else addresses
-        units = (addresses // self._granule + base)[:, None] + np.arange(
-            size_bytes // self._granule
-        )
-        by = np.broadcast_to(threads[:, None], units.shape)
-        return units.ravel(), by.ravel()
+        slots = addresses >> SLOT_BITS
+        if slots.size and (slots == slots[0]).all():
+            base: Array | int = self._bases[int(slots[0])]
+        else:
+            present, which = np.unique(slots, return_inverse=True)
+            base = np.array([self._bases[int(slot)] for slot in present], np.int64)[which]
+        units = addresses // self._granule + base
+        count = size_bytes // self._granule
+        if count == 1:
+            return units, threads
+        return (units[:, None] + np.arange(count)).ravel(), np.repeat(threads, count)
 
     def _refuse(self, units: Array, threads: Array, access: Access, *traces: Trace) -> None:
         """Raise ScheduleError if another thread's access of this epoch is in one of the traces."""

@@ -45,14 +45,26 @@ def owned(layout: LinearLayout, warp: int) -> Array:
 
 
 @lru_cache(_CACHED)
+def is_injective(layout: LinearLayout) -> bool:
+    """Return whether no two places of a program hold one element."""
+    return layout.is_injective
+
+
+@lru_cache(_CACHED)
 def offsets(layout: SharedLayout) -> Array:
     """Return the offset in shared memory of each element of a tile, by flat index."""
     return _fixed(images(layout.offsets))
 
 
+@lru_cache(_CACHED)
 def threads(warp: int) -> Array:
     """Return the number of each thread of a warp, [lanes, 1]."""
-    return (warp * NUM_LANES + np.arange(NUM_LANES))[:, None]
+    return _fixed((warp * NUM_LANES + np.arange(NUM_LANES))[:, None])
+
+
+def spread(values: Array, shape: tuple[int, ...]) -> Array:
+    """Return values repeated to a shape, which most have already."""
+    return values if values.shape == shape else np.broadcast_to(values, shape)
 
 
 def _fixed(array: Array) -> Array:

@@ -80,9 +80,10 @@ class Proxies:
         if conflict is not None:
             return conflict
         heard = self._clocks.heard(warp)
+        writers, times = self._wrote[units], self._wrote_time[units]
         for writer, fences in enumerate(self._fences):
             known = max(time for time in fences if time <= heard[writer])
-            unfenced: Array = (self._wrote[units] == writer) & (self._wrote_time[units] > known)
+            unfenced: Array = (writers == writer) & (times > known)
             if unfenced.any():
                 what = "reads what a warp wrote without an async_fence behind it"
                 return Conflict(unfenced, what, self._toucher[units])

@@ -279,10 +279,9 @@ class SharedMemory:
         self, starts: Array, threads: Array, size_bytes: int, access: Access
     ) -> tuple[Array, Array]:
         """Return the units of all elements and the thread of each."""
-        by = np.broadcast_to(threads, starts.shape)[..., None]
         within = np.arange(size_bytes // self._granule)
         units = starts[..., None] // self._granule + within
-        threads_of_units = np.broadcast_to(by, units.shape).ravel()
+        threads_of_units = np.broadcast_to(threads[..., None], units.shape).ravel()
         units = units.ravel()
         if (starts % size_bytes).any():
             msg = (

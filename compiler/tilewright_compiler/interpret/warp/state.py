@@ -18,7 +18,7 @@ from tilewright_compiler.interpret.warp.agreement import Agreement
 from tilewright_compiler.interpret.warp.clocks import Clocks, Mbarrier
 from tilewright_compiler.interpret.warp.copies import Copies
 from tilewright_compiler.interpret.warp.global_memory import GlobalTraces
-from tilewright_compiler.interpret.warp.places import elements
+from tilewright_compiler.interpret.warp.places import elements, is_injective
 from tilewright_compiler.interpret.warp.shared_memory import SharedMemory
 from tilewright_compiler.interpret.warp.traces import Access
 from tilewright_compiler.ir.core import Operation, Value
@@ -109,7 +109,8 @@ Walk = Generator[Stop, None, tuple[Held, ...]]
 @dataclass(slots=True)
 class Program:
     """What the warps of one program share. `batch` holds this program alone, `vectors` how each
-    access to global memory is planned.
+    access to global memory is planned, `in_one_layout` the operations of the kernel whose tiles
+    were seen to have one layout.
 
     Of a persistent kernel it is one CTA, number `cta` of `num_ctas`, that runs several programs.
     """
@@ -122,6 +123,7 @@ class Program:
     agreement: Agreement
     clocks: Clocks
     bulk: BulkCopies
+    in_one_layout: set[Operation]
     cta: int = 0
     num_ctas: int = 1
     mbarriers: dict[Operation, MbarrierRing] = field(default_factory=dict)
@@ -170,12 +172,14 @@ class Warp:
     def array(self, value: Value) -> Array:
         """Return the scalar or tile that the warp holds for a value."""
         held = self.held[value]
+        if isinstance(held, np.ndarray):
+            return held
         if isinstance(held, Running):
             name = f"%{value.name}" if value.name else str(value.type)
             msg = f"{self.program.where}, warp {self.index}: {name} is read while its dot runs"
             raise ScheduleError(msg)
-        assert isinstance(held, np.ndarray), "scalars and tiles are arrays"
-        return held
+        msg = f"{value.type} is no scalar and no tile, and the verifier checks types"
+        raise InternalCompilerError(msg)
 
     def shared(self, value: Value) -> SharedTile:
         """Return the place in shared memory that a value stands for."""
@@ -215,7 +219,7 @@ class Warp:
         type_ = result.type
         if isinstance(type_, TileType):
             layout = layout_of(type_)
-            if layout.is_injective:
+            if is_injective(layout):
                 return
             places, size = elements(layout, self.index), layout.size
         else:

@@ -72,8 +72,9 @@ class Trace:
 
     def others(self, units: Array, threads: Array, epoch: int) -> Array:
         """Return which units another thread accessed in this epoch."""
-        unlike = (self.thread[units] != threads) | (threads == SEVERAL)
-        result: Array = (self.epoch[units] == epoch) & unlike
+        result: Array = self.epoch[units] == epoch
+        if result.any():
+            result &= (self.thread[units] != threads) | (threads == SEVERAL)
         return result
 
     def record(self, units: Array, threads: Array, epoch: int, access: int) -> None:
