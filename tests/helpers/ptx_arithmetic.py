@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,13 @@ DTYPES: dict[str, type[np.generic]] = {
 }
 
 
+@cache
 def bits_of(type_: str) -> int:
     """Return the width of a PTX type."""
     return 1 if type_ == "pred" else int(type_.lstrip("bfsu"))
 
 
+@cache
 def unsigned(bits: int) -> Any:
     """Return NumPy's unsigned type of that width."""
     return DTYPES[f"u{bits}"]
@@ -40,7 +43,7 @@ def from_bits(values: Array, type_: str) -> Array:
     """Read register bits (unsigned, at least as wide) as values of a type."""
     if type_ == "pred":
         return values
-    narrow = values.astype(unsigned(bits_of(type_)))
+    narrow = values.astype(unsigned(bits_of(type_)), copy=False)
     if type_ == "bf16":
         return widen_bf16(narrow)
     return np.asarray(narrow.view(DTYPES[type_]))
@@ -52,12 +55,12 @@ def to_bits(values: Array, type_: str, register_bits: int) -> Array:
         return values
     if type_ == "bf16":
         values, type_ = round_bf16(values), "u16"
-    values = values.astype(DTYPES[type_])
+    values = values.astype(DTYPES[type_], copy=False)
     if type_[0] == "s" and register_bits > bits_of(type_):
         values = values.astype(DTYPES[f"s{register_bits}"])
         return np.asarray(values.view(unsigned(register_bits)))
     bits = values.view(unsigned(bits_of(type_)))
-    return np.asarray(bits.astype(unsigned(register_bits)))
+    return np.asarray(bits.astype(unsigned(register_bits), copy=False))
 
 
 def integer_limits(type_: str) -> np.iinfo[Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from helpers.ptx_arithmetic import DTYPES, Array
@@ -31,42 +29,49 @@ def word_type(instruction: Instruction) -> str:
 def in_turn(
     instruction: Instruction, memory: Array, places: Array, values: list[Array], *, reverse: bool
 ) -> Array:
-    """Replace elements at byte `places`, one a thread; return what each thread found."""
+    """Replace elements at byte `places`, one a thread; return what each thread found.
+
+    Threads with elements of their own are done at once; where some meet, one after the other.
+    """
     _, _, _, _, kind, *_, type_ = instruction.opcode
     dtype = np.dtype(DTYPES[word_type(instruction)])
     old = np.zeros(len(places), dtype)
-    threads = range(len(places))
-    for thread in reversed(threads) if reverse else threads:
-        first = int(places[thread])
-        element = memory[first : first + dtype.itemsize].view(dtype)
-        old[thread] = element[0]
-        element[0] = _left(kind, type_, old[thread], *(value[thread] for value in values))
+    waiting = np.arange(len(places))[:: -1 if reverse else 1]
+    while waiting.size:
+        _, first = np.unique(places[waiting], return_index=True)
+        now = waiting[first]
+        where = places[now][:, None] + np.arange(dtype.itemsize)
+        old[now] = memory[where].view(dtype)[:, 0]
+        left = _left(kind, type_, old[now], *(value[now] for value in values))
+        memory[where] = left.astype(dtype)[:, None].view(np.uint8)
+        waiting = np.delete(waiting, first)
     return old
 
 
-def _left(kind: str, type_: str, old: Any, value: Any, exchanged: Any = None) -> Any:
+def _left(kind: str, type_: str, old: Array, value: Array, exchanged: Array | None = None) -> Array:
     """Return what an operation leaves; sums of f32 flush subnormals (PTX ISA, atom)."""
     match kind:
         case "cas":
-            return exchanged if old == value else old
+            assert exchanged is not None, "compare-and-swap has three sources"
+            return np.where(old == value, exchanged, old)
         case "exch":
             return value
         case "add" if type_ == "f32":
-            return _flushed(_flushed(old) + _flushed(value))
+            return _flushed(np.asarray(_flushed(old) + _flushed(value)))
         case "add" if type_ == "f16x2":
-            left, right = (np.array([word]).view(np.float16) for word in (old, value))
-            return np.asarray((left + right).view(np.uint32))[0]
+            sums = old.view(np.float16) + value.view(np.float16)
+            return np.asarray(sums.view(np.uint32))
         case "add":
-            return old + value
+            return np.asarray(old + value)
         case "max" | "min":
             assert type_[0] in "su", "floats have none"
-            return max(old, value) if kind == "max" else min(old, value)
+            return np.asarray((np.maximum if kind == "max" else np.minimum)(old, value))
         case "and" | "or" | "xor":
-            return {"and": old & value, "or": old | value, "xor": old ^ value}[kind]
+            return np.asarray({"and": old & value, "or": old | value, "xor": old ^ value}[kind])
     msg = f"atomic operation {kind}"
     raise NotImplementedError(msg)
 
 
-def _flushed(value: Any) -> Any:
-    is_small = abs(value) < np.finfo(np.float32).smallest_normal
-    return np.copysign(np.float32(0), value) if is_small else value
+def _flushed(values: Array) -> Array:
+    is_small = np.abs(values) < np.finfo(np.float32).smallest_normal
+    return np.where(is_small, np.copysign(np.float32(0), values), values)

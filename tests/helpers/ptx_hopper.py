@@ -114,7 +114,8 @@ def mbarrier(machine: Machine, instruction: Instruction, threads: Array) -> Arra
         for key, count in zip(keys, values[0].tolist(), strict=True):
             machine.hopper.mbarriers[key] = _Mbarrier(count, count)
         return threads[:0]
-    found = [_mbarrier(machine, instruction, key) for key in keys]
+    known = {key: _mbarrier(machine, instruction, key) for key in set(keys)}
+    found = [known[key] for key in keys]
     if name == "arrive":
         expected = values[0].tolist() if "expect_tx" in instruction.opcode else [0] * len(found)
         for one, count in zip(found, expected, strict=True):
@@ -299,13 +300,15 @@ def _multiply(machine: Machine, product: _Product) -> None:
     result = left @ right.T
     names = names_of(instruction.operands[0])
     group, within = np.divmod(_LANE, 4)
-    for index, name in enumerate(names):
-        row = group + 8 * (index // 2 % 2)
-        column = 8 * (index // 4) + 2 * within + index % 2
-        value = result[row, column]
-        if adds[0]:
-            value = value + machine.read(name, threads, d_type).astype(value.dtype)
-        machine.write(name, threads, value.astype(pa.DTYPES[d_type]), d_type)
+    index = np.arange(len(names))[:, None]
+    values = result[group + 8 * (index // 2 % 2), 8 * (index // 4) + 2 * within + index % 2]
+    # Whole warps come here, so their threads follow each other.
+    warp, registers = slice(threads[0], threads[0] + WARP), [machine.bits(name) for name in names]
+    if adds[0]:
+        values = values + pa.from_bits(np.array([bits[warp] for bits in registers]), d_type)
+    rounded = values.astype(pa.DTYPES[d_type])
+    for bits, value in zip(registers, pa.to_bits(rounded, d_type, 32), strict=True):
+        bits[warp] = value
 
 
 def _operand(
@@ -347,12 +350,11 @@ def _fragment(registers: list[Array], type_: str, k: int) -> Array:
     wide = np.int64 if type_[0] in "su" else np.float64
     result = np.zeros((16, k), wide)
     group, within = np.divmod(_LANE, 4)
-    for index, register in enumerate(registers):
-        row = group + 8 * (index % 2)
-        for part in range(per_word):
-            column = k // 2 * (index // 2) + within * per_word + part
-            word = register >> np.uint32(part * bits)
-            result[row, column] = _values(word.astype(pa.unsigned(bits)), type_)
+    words, index = np.array(registers), np.arange(len(registers))[:, None]
+    for part in range(per_word):
+        column = k // 2 * (index // 2) + within * per_word + part
+        values = _values((words >> np.uint32(part * bits)).astype(pa.unsigned(bits)), type_)
+        result[group + 8 * (index % 2), column] = values
     return result
 
 

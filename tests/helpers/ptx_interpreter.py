@@ -37,6 +37,8 @@ _BARRIERS = 16  # of each CTA
 _MAX_STEPS = 2_000_000
 _TURN = 8
 _COLLECTIVE = ("ldmatrix", "mma", "shfl")  # executed by whole warps
+# After these a thread may wait, be elsewhere or at its end.
+_PARTING = frozenset(("bra", "ret", "exit", "bar", "barrier", "mbarrier", *ptx_hopper.ALIGNED))
 
 
 Argument = Array | int | float | bool | TensorMap
@@ -140,21 +142,34 @@ class Machine:
             self.parameters = np.concatenate([self.parameters, np.zeros(gap, np.uint8), data])
 
     def run(self) -> None:
-        end = len(self.program.instructions)
-        for step in range(_MAX_STEPS):
+        instructions, step = self.program.instructions, 0
+        end = len(instructions)
+        while step < _MAX_STEPS:
             alive = self.pc < end
             if not alive.any():
                 ptx_hopper.finish(self)
                 return
             ready = self._may_run(alive & ~self.waits & (self.tries < 0))
             if not ready.any() and self._tried_again():
+                step += 1
                 continue
             ready = self._with_turn(step, ready)
             if not ready.any():
                 msg = "all threads wait at barriers that not all threads of their CTA reach"
                 raise PtxFault(msg)
             pc = self._turn_of(ready)
-            self._step(self.program.instructions[pc], np.flatnonzero(ready & (self.pc == pc)))
+            here = ready & (self.pc == pc)
+            # What follows is the turn of the same threads until they come to others or may part.
+            others, left = self.pc[ready & ~here], -step % _TURN or 1
+            until = min(int(others.min(initial=end)), pc + left)
+            threads = np.flatnonzero(here)
+            while True:
+                self._step(instructions[pc], threads)
+                step += 1
+                parts = instructions[pc].opcode[0] in _PARTING
+                pc += 1
+                if parts or pc >= until or instructions[pc].opcode[0] in _COLLECTIVE:
+                    break
         msg = f"no end after {_MAX_STEPS} steps"
         raise PtxFault(msg)
 
@@ -196,13 +211,14 @@ class Machine:
 
     def _step(self, instruction: Instruction, threads: Array) -> None:
         following = self.pc[threads] + 1
-        active = np.ones(len(threads), bool)
+        here, active = threads, _EVERYWHERE
         if instruction.guard:
-            active = self._bits(instruction.guard)[threads] != instruction.guard_is_negated
+            active = self.bits(instruction.guard)[threads] != instruction.guard_is_negated
+            here = threads[active]
         if instruction.opcode[0] in ptx_hopper.ALIGNED and not self._meets(threads):
             return
-        name, here = instruction.opcode[0], threads[active]
-        self.executed[".".join(instruction.opcode)] += len(here)
+        name = instruction.opcode[0]
+        self.executed[instruction.name] += len(here)
         if name == "bra":
             following[active] = self.program.labels[instruction.operands[0]]
         elif name in ("ret", "exit"):
@@ -290,7 +306,8 @@ class Machine:
     def _type_of(self, name: str) -> str:
         return self.program.registers[name if name in self.program.registers else _family(name)]
 
-    def _bits(self, name: str) -> Array:
+    def bits(self, name: str) -> Array:
+        """Return a register of all threads, to read and to write."""
         if name not in self.registers:
             type_ = self._type_of(name)
             dtype = np.bool_ if type_ == "pred" else pa.unsigned(pa.bits_of(type_))
@@ -298,10 +315,13 @@ class Machine:
         return self.registers[name]
 
     def read(self, operand: str, threads: Array, type_: str) -> Array:
+        written = self.registers.get(operand)
+        if written is not None:
+            return pa.from_bits(written[threads], type_)
         if operand in self.program.registers or (
             operand.startswith("%") and not (operand in _SPECIAL or operand[1:].startswith(_AXES))
         ):
-            return pa.from_bits(self._bits(operand)[threads], type_)
+            return pa.from_bits(self.bits(operand)[threads], type_)
         if operand.startswith("%"):
             return pa.from_bits(self._special(operand)[threads].astype(np.uint64), type_)
         if operand in self.symbols:
@@ -333,7 +353,7 @@ class Machine:
     def write(self, operand: str, threads: Array, values: Array, type_: str) -> None:
         if operand == "_":
             return
-        register = self._bits(operand)
+        register = self.bits(operand)
         register[threads] = pa.to_bits(values, type_, register.dtype.itemsize * 8)
 
     def _sources(self, instruction: Instruction, threads: Array, type_: str) -> list[Array]:
@@ -780,6 +800,8 @@ class Machine:
         if len(targets) > 1:
             self.write(targets[1], threads, np.ones(len(threads), bool), "pred")
 
+
+_EVERYWHERE = slice(None)
 
 # Where tensor maps are, which nothing reads: a number that stands for each.
 _TENSOR_MAPS = 1 << 52

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 _REGISTERS = re.compile(r"\.reg \.(\w+)\s+([%\w, ]+?)(?:<\d+>)?;")
 _PARAMETER = re.compile(r"\.param (?:\.align \d+ )?\.(\w+)[^,)]*?(\w+(?:\[\d+\])?)\s*(?=[,)\n])")
@@ -26,8 +27,13 @@ class Instruction:
     guard: str = ""
     guard_is_negated: bool = False
 
+    @cached_property
+    def name(self) -> str:
+        """The opcode with all its parts."""
+        return ".".join(self.opcode)
+
     def __str__(self) -> str:
-        return f"{'.'.join(self.opcode)} {', '.join(self.operands)}"
+        return f"{self.name} {', '.join(self.operands)}"
 
 
 @dataclass
