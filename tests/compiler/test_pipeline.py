@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import ml_dtypes
@@ -39,6 +40,7 @@ from tilewright_compiler.capabilities import TARGETS
 from tilewright_compiler.driver import build_key, compile_kernel, interpret_kernel, show
 from tilewright_compiler.ir.core import Module
 from tilewright_compiler.options import CompileOptions
+from tilewright_compiler.pipeline import CompiledKernel
 from tilewright_compiler.schedule.plan import schedule_module
 from tilewright_compiler.snapshots import STAGES
 
@@ -213,6 +215,11 @@ def _random(shape: tuple[int, ...], dtype: DType) -> Array:
     return np.random.default_rng(11).standard_normal(shape).astype(to_numpy(dtype))
 
 
+@cache
+def _compiled(kernel: Kernel, signature: KernelSignature) -> CompiledKernel:
+    return compile_kernel(kernel, signature, ())
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("specialization", ["fast", "general"])
 @pytest.mark.parametrize("dtype", [float32, float16, bfloat16], ids=str)
@@ -229,7 +236,7 @@ def test_softmax(
     signature = _signature(kernel, dtype, specialization, **tiles)
     grid = (rows if looped else 2, 1, 1)
     sizes = (rows, 1, columns, stride, stride, 1, stride, stride, 1)
-    compiled = compile_kernel(kernel, signature, ())
+    compiled = _compiled(kernel, signature)
     run = launch(
         compiled.ptx,
         grid=grid,

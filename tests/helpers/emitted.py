@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from helpers.tile_operation import Array, operation_module
 from tilewright_compiler.backend.ptx import lower_to_ptx
 from tilewright_compiler.emit.module import emit_module
 from tilewright_compiler.ir.core import Module
+from tilewright_compiler.ir.stages import MlirText
 from tilewright_compiler.schedule.plan import schedule_module
 
 ORDERS: tuple[Order, ...] = ("lockstep", "ascending", "descending")
@@ -29,7 +31,7 @@ def run_scheduled(
     """Emit a scheduled module and run it, writing its array arguments in place."""
     mlir = emit_module(module)
     return launch(
-        lower_to_ptx(mlir).text,
+        _ptx(mlir),
         grid=grid,
         arguments=arguments,
         shared_bytes=mlir.shared_bytes,
@@ -37,6 +39,12 @@ def run_scheduled(
         arrival=arrival,
         offsets=offsets,
     )
+
+
+@lru_cache(maxsize=64)
+def _ptx(mlir: MlirText) -> str:
+    """Return the PTX of a module, which most tests run in several orders of warps."""
+    return lower_to_ptx(mlir).text
 
 
 def apply_emitted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 _REGISTERS = re.compile(r"\.reg \.(\w+)\s+([%\w, ]+?)(?:<\d+>)?;")
 _PARAMETER = re.compile(r"\.param (?:\.align \d+ )?\.(\w+)[^,)]*?(\w+(?:\[\d+\])?)\s*(?=[,)\n])")
@@ -51,8 +51,12 @@ class Program:
     instructions: list[Instruction] = field(default_factory=list)
 
 
+@lru_cache(maxsize=64)
 def parse(text: str) -> Program:
-    """Parse PTX with one entry. A parameter that is bytes by value has the type `b8[size]`."""
+    """Parse PTX with one entry. A parameter that is bytes by value has the type `b8[size]`.
+
+    Nobody may change what this gives: texts that are run several times have one program.
+    """
     text = re.sub(r"//[^\n]*", "", text)
     head, _, rest = text.partition(".visible .entry ")
     header, _, body = rest.partition("\n{")
