@@ -13,6 +13,10 @@ from helpers.gpu import missing_gpu
 
 _TESTS = Path(__file__).parent
 
+# Before NumPy is loaded. The products of the tests are small: threads would wait for each other,
+# and for the other processes of the run, for many times as long as one thread computes.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # CI must give the same verdict twice: fixed seeds there. No deadline anywhere, machines are shared.
 hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
