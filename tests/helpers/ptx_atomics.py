@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from helpers.ptx_arithmetic import DTYPES, Array
-from helpers.ptx_program import Instruction
+from helpers.ptx_arithmetic import DTYPES, Array, bits_of
+from helpers.ptx_program import Instruction, names_of
+
+if TYPE_CHECKING:
+    from helpers.ptx_interpreter import Machine
 
 _SCOPES = ("cta", "gpu", "sys")
 _SEMANTICS = {
@@ -14,19 +20,60 @@ _SEMANTICS = {
 }
 
 
-def is_known(instruction: Instruction) -> bool:
+def atom(machine: Machine, instruction: Instruction, threads: Array) -> None:
+    """Replace elements and give what was there."""
+    target, *rest = instruction.operands
+    old = _replaced(machine, instruction, threads, *rest)
+    machine.write(target, threads, old, _word_type(instruction))
+
+
+def red(machine: Machine, instruction: Instruction, threads: Array) -> None:
+    """Replace elements, or vectors of them."""
+    pointer, given = instruction.operands
+    names = names_of(given) if given.startswith("{") else (given,)
+    size = bits_of(_word_type(instruction)) // 8
+    machine.check_aligned(instruction, machine.address(pointer, threads), size * len(names))
+    for index, name in enumerate(names):
+        _replaced(machine, instruction, threads, pointer, name, offset=index * size)
+
+
+def _replaced(
+    machine: Machine,
+    instruction: Instruction,
+    threads: Array,
+    pointer: str,
+    *given: str,
+    offset: int = 0,
+) -> Array:
+    machine.expect(_is_known(instruction), instruction, "no such atomic operation")
+    type_ = _word_type(instruction)
+    address, size = machine.address(pointer, threads) + offset, bits_of(type_) // 8
+    machine.check_aligned(instruction, address, size)
+    values = [machine.read(operand, threads, type_) for operand in given]
+    old = np.zeros(len(threads), DTYPES[type_])
+    for memory, rows, where, chosen in machine.places(instruction, threads, address, size):
+        mine, is_reversed = [value[chosen] for value in values], machine.order == "descending"
+        if memory.ndim == 2:  # that of each CTA behind the other
+            where = rows * memory.shape[-1] + where
+            memory = memory.reshape(-1)
+        old[chosen] = _in_turn(instruction, memory, where, mine, reverse=is_reversed)
+        machine.stored_bytes += size * len(where)
+    return old
+
+
+def _is_known(instruction: Instruction) -> bool:
     """Return whether PTX has this order, scope and state space for the operation."""
     name, sem, scope, space, *_ = instruction.opcode
     return sem in _SEMANTICS[name] and scope in _SCOPES and space in ("global", "shared")
 
 
-def word_type(instruction: Instruction) -> str:
+def _word_type(instruction: Instruction) -> str:
     """Return the type as which registers and memory hold an element, or a pair of halves."""
     type_ = instruction.opcode[-1]
     return "u32" if type_.endswith("x2") else type_
 
 
-def in_turn(
+def _in_turn(
     instruction: Instruction, memory: Array, places: Array, values: list[Array], *, reverse: bool
 ) -> Array:
     """Replace elements at byte `places`, one a thread; return what each thread found.
@@ -34,7 +81,7 @@ def in_turn(
     Threads with elements of their own are done at once; where some meet, one after the other.
     """
     _, _, _, _, kind, *_, type_ = instruction.opcode
-    dtype = np.dtype(DTYPES[word_type(instruction)])
+    dtype = np.dtype(DTYPES[_word_type(instruction)])
     old = np.zeros(len(places), dtype)
     waiting = np.arange(len(places))[:: -1 if reverse else 1]
     while waiting.size:
@@ -75,3 +122,6 @@ def _left(kind: str, type_: str, old: Array, value: Array, exchanged: Array | No
 def _flushed(values: Array) -> Array:
     is_small = np.abs(values) < np.finfo(np.float32).smallest_normal
     return np.where(is_small, np.copysign(np.float32(0), values), values)
+
+
+EXECUTE: dict[str, Callable[[Machine, Instruction, Array], None]] = {"atom": atom, "red": red}

@@ -395,7 +395,7 @@ class Machine:
         self, instruction: Instruction, threads: Array, address: Array, data: Array
     ) -> None:
         self.check_aligned(instruction, address, data.shape[1])
-        for memory, rows, where, chosen in self._places(
+        for memory, rows, where, chosen in self.places(
             instruction, threads, address, data.shape[1]
         ):
             if not memory.flags.writeable:
@@ -410,12 +410,12 @@ class Machine:
 
     def gather(self, instruction: Instruction, threads: Array, address: Array, size: int) -> Array:
         result = np.zeros((len(threads), size), np.uint8)
-        for memory, rows, where, chosen in self._places(instruction, threads, address, size):
+        for memory, rows, where, chosen in self.places(instruction, threads, address, size):
             columns = where[:, None] + np.arange(size)
             result[chosen] = memory[columns] if memory.ndim == 1 else memory[rows[:, None], columns]
         return result
 
-    def _places(
+    def places(
         self, instruction: Instruction, threads: Array, address: Array, size: int
     ) -> list[tuple[Array, Array, Array, Array]]:
         """Return (memory, row, column, which threads) for each memory that is touched."""
@@ -448,41 +448,6 @@ class Machine:
         if (address % size).any():
             msg = f"{instruction}: address {int(address[address % size != 0][0]):#x} not aligned"
             raise PtxFault(msg)
-
-    # Atomic operations
-
-    def _do_atom(self, instruction: Instruction, threads: Array) -> None:
-        target, *rest = instruction.operands
-        old = self._in_turn(instruction, threads, *rest)
-        self.write(target, threads, old, ptx_atomics.word_type(instruction))
-
-    def _do_red(self, instruction: Instruction, threads: Array) -> None:
-        pointer, given = instruction.operands
-        names = names_of(given) if given.startswith("{") else (given,)
-        size = pa.bits_of(ptx_atomics.word_type(instruction)) // 8
-        self.check_aligned(instruction, self.address(pointer, threads), size * len(names))
-        for index, name in enumerate(names):
-            self._in_turn(instruction, threads, pointer, name, offset=index * size)
-
-    def _in_turn(
-        self, instruction: Instruction, threads: Array, pointer: str, *given: str, offset: int = 0
-    ) -> Array:
-        if not ptx_atomics.is_known(instruction):
-            msg = f"{instruction}: no such atomic operation"
-            raise PtxFault(msg)
-        type_ = ptx_atomics.word_type(instruction)
-        address, size = self.address(pointer, threads) + offset, pa.bits_of(type_) // 8
-        self.check_aligned(instruction, address, size)
-        values = [self.read(operand, threads, type_) for operand in given]
-        old = np.zeros(len(threads), pa.DTYPES[type_])
-        for memory, rows, where, chosen in self._places(instruction, threads, address, size):
-            mine, is_reversed = [value[chosen] for value in values], self.order == "descending"
-            if memory.ndim == 2:  # that of each CTA behind the other
-                where = rows * memory.shape[-1] + where
-                memory = memory.reshape(-1)
-            old[chosen] = ptx_atomics.in_turn(instruction, memory, where, mine, reverse=is_reversed)
-            self.stored_bytes += size * len(where)
-        return old
 
     # Moves between lanes, moves and conversions
 
@@ -806,7 +771,12 @@ _EVERYWHERE = slice(None)
 # Where tensor maps are, which nothing reads: a number that stands for each.
 _TENSOR_MAPS = 1 << 52
 
-_EXECUTE = {**ptx_hopper.EXECUTE, **ptx_fragments.EXECUTE, "cp": ptx_copies.copy}
+_EXECUTE = {
+    **ptx_hopper.EXECUTE,
+    **ptx_fragments.EXECUTE,
+    **ptx_atomics.EXECUTE,
+    "cp": ptx_copies.copy,
+}
 
 _AXES = ("tid.", "ntid.", "ctaid.", "nctaid.")
 _SPECIAL = ("%laneid",)
