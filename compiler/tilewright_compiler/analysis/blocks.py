@@ -19,6 +19,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from tilewright.abi.dtypes import uint64
 from tilewright.abi.signature import INT31_MAX
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.affine import AffineValues, moved_lanes
@@ -34,7 +35,7 @@ from tilewright_compiler.analysis.polynomials import (
 )
 from tilewright_compiler.analysis.ranges import Interval, analyze_ranges
 from tilewright_compiler.ir.core import Module, Operation, Value
-from tilewright_compiler.ir.types import ScalarType, TileType, shape_of
+from tilewright_compiler.ir.types import ScalarType, TileType, element_dtype, shape_of
 
 _MOST_AXES = 5
 _MASK, _OTHER = {"load": 1, "store": 2}, 2  # where operands stand
@@ -349,6 +350,9 @@ class BlockReader:
                 msg = "its mask is more than bounds of its indices"
                 raise NoBlock(msg)
             first, second = compared.operands
+            if element_dtype(first.type) == uint64:
+                msg = "its mask compares unsigned 64-bit numbers, whose sums wrap at 0"
+                raise NoBlock(msg)
             left = self._side(first, second, least=0 if predicate in ("gt", "le") else -1)
             right = self._side(second, first, least=0 if predicate in ("lt", "ge") else -1)
             if left is None or right is None:
@@ -443,6 +447,8 @@ class BlockReader:
         low, high = _ALL.low, _ALL.high
         made = self._values.producer(scalar)
         while made is not None and made.name in ("max", "min"):
+            if element_dtype(scalar.type) == uint64:
+                break
             bound = self._number(made.operands[1])
             if bound is None:
                 break

@@ -66,14 +66,14 @@ class SharedPlace:
 class GlobalPlace:
     """Memory behind some of the kernel's arguments, by a pointer or a tile of pointers.
 
-    It may be of an earlier iteration of `loops`, and was touched where `branches` were taken: each
-    a condition and what it was. `layout` is None where `pointer` is a scalar.
+    It may be of an earlier iteration of `loop` and of those inside. It was touched where `branches`
+    were taken: each a condition and what it was. `layout` is None where `pointer` is a scalar.
     """
 
     arguments: Roots
     pointer: Value
     layout: LinearLayout | None
-    loops: frozenset[Operation] = frozenset()
+    loop: Operation | None = None
     branches: frozenset[tuple[Value, bool]] = frozenset()
 
     def may_be(self, other: GlobalPlace) -> bool:
@@ -170,7 +170,7 @@ class Accesses:
         # Of lanes that hold the same element one stores, and all load.
         if not are_stores and not own.layout.is_injective:
             return True
-        return not self._lanes.agree(own.pointer, met.pointer, met.loops)
+        return not self._lanes.agree(own.pointer, met.pointer, met.loop)
 
     def of(self, operation: Operation) -> tuple[Access, ...]:
         """Return what an operation without regions touches; for an exchange, what it writes."""
@@ -231,9 +231,13 @@ class Accesses:
         if not isinstance(place, GlobalPlace):
             return place
         inside = self._inside[loop]
-        loops = place.loops | {loop} if place.pointer in inside else place.loops
         branches = frozenset(branch for branch in place.branches if branch[0] not in inside)
-        return replace(place, loops=loops, branches=branches)
+        if place.pointer not in inside:
+            return replace(place, branches=branches)
+        # Both are around the pointer: the outer one has more values inside.
+        known = place.loop
+        is_outer = known is None or len(inside) > len(self._inside[known])
+        return replace(place, loop=loop if is_outer else known, branches=branches)
 
     def _turns_with(self, allocation: Operation, loop: Operation) -> bool:
         """Whether a ring's slots are counted by a loop: the innermost that takes slots of it."""

@@ -7,12 +7,14 @@ of a row do, which a loop visits.
     row + start * stride + lanes * stride      start = 0, 1024, 2048, ...    lanes < 1024
 
 Addresses are read as polynomials (`analysis.affine`), a loop's counter as `lower + step * turn`.
-Values inside a loop are unknowns of their own in an earlier iteration. The difference of two
+Values inside a loop are unknowns of their own in an earlier iteration. The distance of two
 addresses, in units of a stride, is then a multiple of some number; if that is 0, or more than the
-lanes span, no two different lanes meet.
+lanes span, no two different lanes meet. Of a number its largest power of two counts: products may
+wrap, and multiples of that remain multiples.
 
-Strides that the launch gives are taken for those of an array: not 0, and rows along one of them do
-not overlap (docs/language.md, "Order within a program"). Nothing else is taken for granted.
+Strides that are arguments are taken for those of an array: not 0, and rows along one of them do not
+overlap (docs/language.md, "Order within a program"). So tiles may lie whole rows apart. What moves
+along a row, or along one of two such strides, may reach the next row: that is not proven.
 """
 
 from __future__ import annotations
@@ -36,8 +38,6 @@ from tilewright_compiler.analysis.ranges import analyze_ranges
 from tilewright_compiler.ir.core import Module, Operation, Value
 from tilewright_compiler.ir.types import shape_of
 
-Loops = frozenset[Operation]
-
 
 @dataclass(frozen=True, slots=True)
 class _Address:
@@ -58,7 +58,8 @@ class ElementLanes:
         self._inside: dict[Operation, frozenset[Value]] = {}
         self._earlier: dict[Value, Value] = {}
         self._addresses: dict[Value, _Address | None] = {}
-        self._known: dict[tuple[Value, Value, Loops], bool] = {}
+        self._known: dict[tuple[Value, Value, Operation | None], bool] = {}
+        self._arguments = frozenset(module.kernel.body.arguments)
         for operation in module.kernel.body.walk():
             if operation.name in ("for", "while"):
                 self._inside[operation] = frozenset(values_inside(operation))
@@ -70,24 +71,25 @@ class ElementLanes:
         # Few kernels have two stores to compare.
         return AffineValues(self._module, analyze_ranges(self._module))
 
-    def agree(self, now: Value, before: Value, loops: Loops) -> bool:
+    def agree(self, now: Value, before: Value, loop: Operation | None) -> bool:
         """Return whether each element that both tiles of pointers name is of one lane.
 
-        The tiles have one layout; `before` may be of an earlier iteration of these loops.
+        The tiles have one layout; `before` may be of an earlier iteration of the loop.
         """
-        key = now, before, loops
+        key = now, before, loop
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._agree(now, before, loops)
+            found = self._known[key] = self._agree(now, before, loop)
         return found
 
-    def _agree(self, now: Value, before: Value, loops: Loops) -> bool:
+    def _agree(self, now: Value, before: Value, loop: Operation | None) -> bool:
         own, met = self._address(now), self._address(before)
         if own is None or met is None or own.base is not met.base:
             return False
-        inside: frozenset[Value] = frozenset().union(*(self._inside[loop] for loop in loops))
-        varying = {found for stride in own.strides for found in stride.atoms()} | {own.base}
-        if own.strides != met.strides or varying & inside:
+        inside = frozenset[Value]() if loop is None else self._inside[loop]
+        if own.strides != met.strides or own.base in inside:
+            return False
+        if not all(self._arguments.issuperset(stride.atoms()) for stride in own.strides):
             return False
         distance = own.rest - met.rest.with_atoms(
             lambda found: self._as_earlier(found) if found in inside else found
@@ -141,37 +143,41 @@ def _is_apart(
     distance: Polynomial, strides: tuple[Polynomial, ...], extents: tuple[int, ...]
 ) -> bool:
     """Return whether no two different lanes of tiles this far apart have the same address."""
-    spans: dict[Monomial, list[tuple[int, int]]] = {}
+    units: dict[Monomial, list[tuple[int, int]]] = {}
     for stride, extent in zip(strides, extents, strict=True):
         if extent == 1 and not stride.terms:
             continue
         if len(stride.terms) != 1:
             return False
         ((factors, coefficient),) = stride.terms.items()
-        spans.setdefault(factors, []).append((abs(coefficient), extent))
-    multiples = dict.fromkeys(spans, 0)
-    for monomial, coefficient in distance.terms.items():
-        unit = max((u for u in spans if _divides(u, monomial)), key=_degree, default=None)
-        if unit is None:
-            return False
-        multiples[unit] = math.gcd(multiples[unit], coefficient)
-    return all(_is_clear(spans[unit], multiple) for unit, multiple in multiples.items())
+        units.setdefault(factors, []).append((abs(coefficient), extent))
+    spans = {unit: _span(axes) for unit, axes in units.items()}
+    if None in spans.values():
+        return False
+    if not distance.terms:
+        return True
+    # Whole rows apart: along an argument, beside which there are numbers at most.
+    rows = [unit for unit in spans if unit != ONE]
+    if len(rows) > 1:
+        return False
+    unit = rows[0] if rows else ONE
+    if not all(_divides(unit, monomial) for monomial in distance.terms):
+        return False
+    multiple = math.gcd(*distance.terms.values())
+    span = spans.get(unit)
+    return span is not None and multiple & -multiple > span
 
 
-def _is_clear(axes: list[tuple[int, int]], multiple: int) -> bool:
-    """Return whether lanes are apart from each other, and from those any multiple away but 0."""
+def _span(axes: list[tuple[int, int]]) -> int | None:
+    """Return how far the last lane is from the first; None if two lanes may be in one place."""
     span = 0
     for stride, extent in sorted(axes):
         if extent > 1 and stride <= span:
-            return False
+            return None
         span += stride * (extent - 1)
-    return multiple == 0 or multiple > span
+    return span
 
 
 def _divides(unit: Monomial, monomial: Monomial) -> bool:
     powers: Mapping[Atom, int] = dict(monomial)
     return all(powers.get(found, 0) >= power for found, power in unit)
-
-
-def _degree(monomial: Monomial) -> int:
-    return sum(power for _, power in monomial)

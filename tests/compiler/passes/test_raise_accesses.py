@@ -15,7 +15,7 @@ from helpers import pointer_products as kernels
 from helpers.kernel_source import load_kernel, signature_of
 from helpers.mutations import find
 from helpers.product_launches import SMALL, WIDE, launch_of, optimized
-from tilewright.abi.signature import ConstexprValue
+from tilewright.abi.signature import ConstexprValue, Specialization
 from tilewright.language.kernel import Kernel
 from tilewright_compiler.analysis.tensor_maps import launch_condition
 from tilewright_compiler.backend.ptx import lower_to_ptx
@@ -255,10 +255,7 @@ def windowed(
 )
 def test_bounds_from_below_hold_whatever_they_are(read: str, written: str, tmp_path: Path) -> None:
     kernel = load_kernel(tmp_path, WINDOW.replace("READ", read).replace("WRITTEN", written))
-    types: dict[str, ConstexprValue] = dict.fromkeys("abc", "*f16")
-    types |= dict.fromkeys(("m", "n", "k", "first"), "i64")
-    types |= SMALL
-    module = optimize(lower_kernel(kernel, signature_of(kernel, types, specialization="fast")))
+    module = _windowed(kernel, "fast")
     results = []
     for each in (module, *(raise_accesses(module, stores=flag) for flag in (True, False))):
         arguments = launch("rows and columns", 100, 32, 32).arguments
@@ -266,6 +263,36 @@ def test_bounds_from_below_hold_whatever_they_are(read: str, written: str, tmp_p
         results.append(np.asarray(arguments["c"]))
     np.testing.assert_array_equal(results[1], results[0])
     np.testing.assert_array_equal(results[2], results[0])
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        "tl.arange(0, BLOCK_M).to(tl.uint64)[:, None] < (m - 105).to(tl.uint64)",
+        "tl.arange(0, BLOCK_M)[:, None] < tl.minimum((m - 105).to(tl.uint64), 1 << 40)",
+        "rows.to(tl.uint64)[:, None] - m.to(tl.uint64) < first.to(tl.uint64)",
+    ],
+)
+def test_unsigned_bounds_wrap(mask: str, tmp_path: Path) -> None:
+    text = WINDOW.replace("(rows[:, None] < m)", f"({mask})").replace("READ & ", "")
+    kernel = load_kernel(tmp_path, text.replace("WRITTEN & ", ""))
+    forms: tuple[Specialization, ...] = ("fast", "general")
+    for form in forms:
+        module = _windowed(kernel, form)
+        results = []
+        for each in (module, raise_accesses(module, stores=True)):
+            arguments = launch("rows and columns", 100, 32, 32).arguments
+            tile.run(each, grid=(1, 1, 1), arguments={**arguments, "first": 0})
+            results.append(np.asarray(arguments["c"]))
+        np.testing.assert_array_equal(results[1], results[0])
+
+
+def _windowed(kernel: Kernel, specialization: Specialization) -> Module:
+    types: dict[str, ConstexprValue] = dict.fromkeys("abc", "*f16")
+    types |= dict.fromkeys(("m", "n", "k", "first"), "i64")
+    types |= SMALL
+    signature = signature_of(kernel, types, specialization=specialization)
+    return optimize(lower_kernel(kernel, signature))
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,32 @@ ORDERED = {
     tl.store(out + rows * stride + columns, rows + columns)
     tl.store(out + (rows + 1) * stride + columns, -rows - columns)
     """,
+    "rows that a number is added to": """
+    rows, columns = tl.arange(0, 16)[:, None], tl.arange(0, 16)[None, :]
+    tl.store(out + rows * stride + columns, rows + columns)
+    tl.store(out + 50 + rows * stride + columns, -rows - columns)
+    """,
+    "chunks that reach the next row": """
+    rows, columns = tl.arange(0, 16)[:, None], tl.arange(0, 16)[None, :]
+    for start in range(0, n * 32, 32):
+        tl.store(out + start + rows * stride + columns, start + rows)
+    """,
+    "a stride that is 0 once": """
+    for i in range(0, n):
+        tl.store(out + l * i, 1)
+        tl.store(out + l * i, 2, mask=l == 100)
+    """,
+    "rows of a width that is computed": """
+    rows, columns = tl.arange(0, 16)[:, None], tl.arange(0, 16)[None, :]
+    width = tl.minimum(stride, 8)
+    tl.store(out + rows * width + columns, 1)
+    tl.store(out + rows * width + columns, 2, mask=columns < 8)
+    """,
+    "windows that wrap": """
+    for i in range(0, 2):
+        k = i.to(tl.int64) * 3443392227092449635  # 300 times the second is 4, modulo 2^64
+        tl.store(out + k * 300 + l, l + 1000 * i)
+    """,
     "what several lanes read and write": """
     tl.store(out + l % 8, tl.load(out + l % 8) + 1)
     """,
@@ -120,11 +146,15 @@ FREE = {
         tl.store(out + l, l)
         out += 256
     """,
-    "rows of a tile, by chunks": """
+    "rows of a tile, and those below": """
     rows, columns = tl.arange(0, 16)[:, None], tl.arange(0, 16)[None, :]
     for row in range(0, n):
-        for start in range(0, n * 16, 16):
-            tl.store(out + (row * 16 + rows) * stride + start + columns, rows)
+        for again in range(0, n):
+            tl.store(out + (row * 16 + rows) * stride + columns, rows + again)
+    """,
+    "one row of a tile after another": """
+    for row in range(0, n):
+        tl.store(out + (row + tl.arange(0, 1)[:, None]) * 256 + l[None, :], row)
     """,
     "either branch": """
     for start in range(0, n * 256, 256):
