@@ -18,8 +18,8 @@ from tilewright_compiler.pipeline import CompiledKernel
 from tilewright_release.stage_cache import StageCache, default_cache
 
 
-class _Read:
-    """What the factory's cache has; nothing is put there, for a test leaves nothing behind."""
+class _ReadOnly:
+    """What the factory's cache has; nothing is put there, so that no test makes another quicker."""
 
     def __init__(self) -> None:
         self._stages = (
@@ -37,4 +37,4 @@ def compile_declared(
     kernel: Kernel, signature: KernelSignature, targets: Sequence[Target]
 ) -> CompiledKernel:
     """Compile a kernel as `compile_kernel` does, in a form that the bundle declares."""
-    return compile_kernel(kernel, signature, targets, store=_Read())
+    return compile_kernel(kernel, signature, targets, store=_ReadOnly())

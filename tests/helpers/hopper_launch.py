@@ -46,7 +46,10 @@ def run_on_hopper(
 
 @lru_cache(maxsize=64)
 def _ptx(module: Module) -> tuple[str, int]:
-    """Return a module's text and its bytes of shared memory, made once for all launches of it."""
+    """Return a module's text and its bytes of shared memory, made once for all launches of it.
+
+    A module that has been launched is not changed any more.
+    """
     mlir = emit_module(module)
     return lower_to_ptx(mlir, flavor=HOPPER).text, mlir.shared_bytes
 

@@ -160,8 +160,8 @@ class Machine:
             pc = self._turn_of(ready)
             here = ready & (self.pc == pc)
             # What follows is the turn of the same threads until they come to others or may part.
-            others, left = self.pc[ready & ~here], -step % _TURN or 1
-            until = min(int(others.min(initial=end)), pc + left)
+            others, left_of_turn = self.pc[ready & ~here], -step % _TURN or 1
+            until = min(int(others.min(initial=end)), pc + left_of_turn)
             threads = np.flatnonzero(here)
             while True:
                 self._step(instructions[pc], threads)

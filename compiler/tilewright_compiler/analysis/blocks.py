@@ -23,6 +23,7 @@ from tilewright.abi.dtypes import uint64
 from tilewright.abi.signature import INT31_MAX
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.analysis.affine import AffineValues, moved_lanes
+from tilewright_compiler.analysis.clamps import ALL, unclamped, without_clamps
 from tilewright_compiler.analysis.polynomials import (
     ONE,
     Atom,
@@ -41,7 +42,6 @@ _MOST_AXES = 5
 _MASK, _OTHER = {"load": 1, "store": 2}, 2  # where operands stand
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _SIZES = Interval(1, INT31_MAX)
-_ALL = Interval(-(1 << 63), (1 << 63) - 1)
 
 
 class Axis(NamedTuple):
@@ -144,7 +144,7 @@ def _assumed(module: Module) -> dict[Value, Interval]:
         least = {"ge": 0, "gt": 1}.get(condition.attributes["predicate"])
         if value is None or least is None:
             continue
-        known = found.get(left, _ALL)
+        known = found.get(left, ALL)
         found[left] = Interval(max(known.low, int(value) + least), known.high)
     return found
 
@@ -413,46 +413,6 @@ class BlockReader:
         lanes = self._values.integer(other)
         is_bare = lanes in [atom(Lane(axis)) for axis in range(len(shape_of(other.type)))]
         if is_bare and isinstance(scalar.type, ScalarType):
-            value = self._unclamped(scalar, least, max(shape_of(value.type)) + least)
+            value = unclamped(self._values, scalar, least, max(shape_of(value.type)) + least)
         found = self._values.integer(value)
-        return None if found is None else self._without_clamps(found)
-
-    def _unclamped(self, value: Value, least: int, most: int) -> Value:
-        """Return x of `min(max(x, low), high)` if `low <= least` and `high >= most`."""
-        made = self._values.producer(value)
-        cast = made is not None and made.name == "cast"
-        scalar, inside = self._clamped(made.operands[0] if made is not None and cast else value)
-        return scalar if inside.contains(Interval(least, most)) and inside != _ALL else value
-
-    def _number(self, value: Value) -> int | None:
-        found = self._values.integer(value)
-        return None if found is None else found.constant()
-
-    def _without_clamps(self, found: Polynomial) -> Limit:
-        """Replace `min(max(value, low), high)` by the value, which then has to be inside."""
-        needed: list[tuple[Polynomial, Interval]] = []
-        for monomial, coefficient in list(found.terms.items()):
-            clamped = next((a for a, power in monomial if power == len(monomial)), None)
-            if not isinstance(clamped, Value):
-                continue
-            scalar, inside = self._clamped(clamped)
-            value = self._values.integer(scalar)
-            if scalar is not clamped and value is not None:
-                found = found + (value - atom(clamped)).times(coefficient)
-                needed.append((value, inside))
-        return Limit(found, tuple(needed))
-
-    def _clamped(self, scalar: Value) -> tuple[Value, Interval]:
-        """Return what a scalar is a maximum or minimum of with numbers, and where it equals it."""
-        low, high = _ALL.low, _ALL.high
-        made = self._values.producer(scalar)
-        while made is not None and made.name in ("max", "min"):
-            if element_dtype(scalar.type) == uint64:
-                break
-            bound = self._number(made.operands[1])
-            if bound is None:
-                break
-            low, high = (max(low, bound), high) if made.name == "max" else (low, min(high, bound))
-            scalar = made.operands[0]
-            made = self._values.producer(scalar)
-        return scalar, Interval(low, high)
+        return None if found is None else Limit(*without_clamps(self._values, found))

@@ -6,7 +6,7 @@ barrier before an exchange that needs one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tilewright_compiler.emit.indices import ThreadIndices
@@ -67,7 +67,7 @@ class SharedMemory:
             self.write(part, source, element, offset=offset)
             self.barrier()
             loaded |= self._loaded(part, element, offset=offset)
-        return tuple(loaded[register] for register in sorted(loaded))
+        return _in_order(loaded)
 
     def write(
         self, plan: SharedExchange, source: Sequence[str], element: ElementType, *, offset: int
@@ -79,10 +79,13 @@ class SharedMemory:
 
     def read(self, plan: SharedExchange, element: ElementType, *, offset: int) -> tuple[str, ...]:
         """Read a fragment, as the second half of an exchange at byte `offset`."""
-        loaded = self._loaded(plan, element, offset=offset)
-        return tuple(loaded[register] for register in sorted(loaded))
+        return _in_order(self._loaded(plan, element, offset=offset))
 
     def _loaded(self, plan: SharedExchange, element: ElementType, *, offset: int) -> dict[int, str]:
         base = symbol_address(self._text, offset)
         read = ThreadAddresses.of(self._text, self._threads, base, plan.read, plan.size_bytes)
         return load_registers(self._text, read, plan.read, element)
+
+
+def _in_order(loaded: Mapping[int, str]) -> tuple[str, ...]:
+    return tuple(loaded[register] for register in sorted(loaded))

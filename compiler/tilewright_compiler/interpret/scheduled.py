@@ -93,7 +93,8 @@ def run(
     if may_wait(module, memory):
         msg = f"kernel {module.kernel.name!r}: the checker runs no programs that wait for others"
         raise InterpreterError(msg)
-    vectors, in_one_layout = plan_accesses(module), set[Operation]()
+    vectors = plan_accesses(module)
+    in_one_layout = frozenset(filter(_is_in_one_layout, module.kernel.body.walk()))
     traces = GlobalTraces(memory, granule=_global_granule(module))
     random = Random(seed)
     # A CTA of a persistent kernel runs several programs: a few CTAs are enough to see that.
@@ -113,7 +114,7 @@ def _run_program(
     batch: Batch,
     values: tuple[Array, ...],
     vectors: Mapping[Operation, AccessPlan],
-    in_one_layout: set[Operation],
+    in_one_layout: frozenset[Operation],
     traces: GlobalTraces,
     random: Random,
     num_ctas: int,
@@ -283,11 +284,7 @@ def _walk(warp: Warp, block: Block, arguments: tuple[Held, ...]) -> Walk:
     for operation in block.operations[:-1]:
         warp.begin(operation)
         name = operation.name
-        if name in _PLACEWISE:
-            value = _placewise(warp, operation)
-            if value is not None:
-                warp.held.update(dict.fromkeys(operation.results, value))
-        elif name in _COMPUTE:
+        if name in _COMPUTE:
             held = _COMPUTE[name](warp, operation)
             if operation.results and held is not None:
                 warp.held[operation.result] = held
@@ -301,22 +298,28 @@ def _walk(warp: Warp, block: Block, arguments: tuple[Held, ...]) -> Walk:
             results = yield from _CONTROL[name](warp, operation)
             warp.held.update(zip(operation.results, results, strict=True))
         else:
-            msg = f"operation {name!r} has no implementation, so the checker cannot run it"
-            raise InternalCompilerError(msg)
+            held = _elementwise(warp, operation)
+            if held is not None:
+                warp.held.update(dict.fromkeys(operation.results, held))
     return tuple([warp.held[value] for value in block.terminator.operands])
 
 
-def _placewise(warp: Warp, operation: Operation) -> Array | None:
+def _is_in_one_layout(operation: Operation) -> bool:
+    values = (*operation.operands, *operation.results)
+    layouts = {value.type.layout for value in values if isinstance(value.type, TileType)}
+    return len(layouts) <= 1 and None not in layouts
+
+
+def _elementwise(warp: Warp, operation: Operation) -> Array | None:
     """Return the result of an operation on equal places; None of one that only checks."""
-    program = warp.program
-    if operation not in program.in_one_layout:
-        values = (*operation.operands, *operation.results)
-        layouts = {value.type.layout for value in values if isinstance(value.type, TileType)}
-        if len(layouts) > 1 or None in layouts:
-            raise warp.error(operation, "its tiles do not have one layout")
-        program.in_one_layout.add(operation)
+    compute = ELEMENTWISE.get(operation.name)
+    if compute is None:
+        msg = f"operation {operation.name!r} has no implementation, so the checker cannot run it"
+        raise InternalCompilerError(msg)
+    if operation not in warp.program.in_one_layout:
+        raise warp.error(operation, "its tiles do not have one layout")
     operands = tuple([warp.array(value) for value in operation.operands])
-    result = _PLACEWISE[operation.name](operation, operands, program.batch)
+    result = compute(operation, operands, warp.program.batch)
     assert (result is None) == (not operation.results), "what only checks has no result"
     return result
 
@@ -363,11 +366,5 @@ def _roles(warp: Warp, operation: Operation) -> Walk:
 
 _CONTROL = {"for": _for, "while": _while, "if": _if, "roles": _roles, **combine.CONTROL}
 
-_PLACEWISE = {
-    name: compute
-    for name, compute in ELEMENTWISE.items()
-    if name not in {*_COMPUTE, *_EXCHANGES, *_CONTROL, *dot.WAITS}
-}
-
 # Every operation that scheduled IR may hold: calls are inlined before.
-OPERATIONS = frozenset({*_COMPUTE, *_EXCHANGES, *_CONTROL, *dot.WAITS, *_PLACEWISE})
+OPERATIONS = frozenset({*_COMPUTE, *_EXCHANGES, *_CONTROL, *dot.WAITS, *ELEMENTWISE})

@@ -25,6 +25,9 @@ from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LANE_BITS, LinearLayout, flatten
 from tilewright_compiler.layout.shared import SharedExchange, plan_exchange
 
+# A schedule, its emission and its check ask for the same sources again and again.
+_CACHED = 4096
+
 # Issue slots that a program loses at a barrier plus the latency of shared memory, against shuffles.
 BARRIER_COST = 32
 
@@ -94,7 +97,10 @@ class ShuffleExchange:
 Conversion = Identity | RegisterMove | ShuffleExchange | SharedExchange
 
 
-def part_registers(source: LinearLayout, part: LinearLayout, *, axis: int, start: int) -> list[int]:
+@lru_cache(_CACHED)
+def part_registers(
+    source: LinearLayout, part: LinearLayout, *, axis: int, start: int
+) -> tuple[int, ...]:
     """Return the registers of `source` that are those of its block at `start` along `axis`."""
     held = gf2.Elimination(source.register)
     offset = flatten([start if a == axis else 0 for a in range(source.rank)], source.shape)
@@ -104,7 +110,7 @@ def part_registers(source: LinearLayout, part: LinearLayout, *, axis: int, start
         selection = held.express(within ^ offset)
         assert selection is not None, "threads hold registers of every block"
         registers.append(selection)
-    return registers
+    return tuple(registers)
 
 
 def plan_conversion(source: LinearLayout, target: LinearLayout, *, size_bytes: int) -> Conversion:
@@ -142,6 +148,7 @@ def _plan(source: LinearLayout, target: LinearLayout, size_bytes: int) -> Conver
     return exchange
 
 
+@lru_cache(_CACHED)
 def register_sources(source: LinearLayout, target: LinearLayout) -> tuple[int, ...] | None:
     """Return for each register of `target` the register of `source` with the same element.
 
@@ -156,6 +163,7 @@ def register_sources(source: LinearLayout, target: LinearLayout) -> tuple[int, .
     return tuple(gf2.images(step for step in steps if step is not None))
 
 
+@lru_cache(_CACHED)
 def broadcast_sources(source: LinearLayout, target: LinearLayout) -> tuple[int, ...] | None:
     """Return for each register of the broadcast tile the register of its operand to copy.
 

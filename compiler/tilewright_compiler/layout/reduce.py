@@ -13,6 +13,7 @@ change when its leaves are exchanged by xor, as long as the operation commutes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tilewright.errors import InternalCompilerError
 from tilewright.lazy_dataclass import dataclass
@@ -20,6 +21,8 @@ from tilewright_compiler.capabilities import BASELINE_SHARED_BYTES
 from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LinearLayout, unflatten
 from tilewright_compiler.layout.shared import SharedExchange, plan_exchange
+
+_CACHED = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class ReducePlan:
         return 0 if self.across_warps is None else self.across_warps.exchange.scratch_bytes
 
 
+@lru_cache(_CACHED)
 def plan_reduce(source: LinearLayout, axis: int, *, size_bytes: int) -> ReducePlan:
     """Plan reducing a tile of elements of `size_bytes` in layout `source` along `axis`.
 

@@ -112,12 +112,14 @@ def plan_exchange(
 ) -> SharedExchange:
     """Plan moving a tile of elements of `size_bytes` from `source` to `target`.
 
-    A tile of more than `most_bytes` goes in rounds, as far as the two layouts allow it.
+    A tile of more than `most_bytes` goes in rounds, as far as the two layouts allow it; with None
+    it goes at once, as where several tiles share a barrier (`layout.ordered`).
     """
     limit = log2(MAX_VECTOR_BYTES // size_bytes)
     common = _common_vector(source, target)
-    excess = 0 if most_bytes is None else -(-source.size * size_bytes // most_bytes) - 1
-    count = min(excess.bit_length(), len(common))
+    needed = 1 if most_bytes is None else -(-source.size * size_bytes // most_bytes)
+    # Each direction that both sides hold in registers doubles the number of rounds.
+    count = min((needed - 1).bit_length(), len(common))
     if count:
         common, rounds = common[:-count], common[-count:]
         return _exchange(source, target, common[:limit], (), (), size_bytes, rounds)

@@ -27,7 +27,7 @@ from tilewright_compiler.layout import gf2
 from tilewright_compiler.layout.linear import LinearLayout
 from tilewright_compiler.layout.matrix_load import plan_matrix_load
 from tilewright_compiler.layout.swizzle import SharedLayout
-from tilewright_compiler.schedule.element_lanes import ElementLanes, values_inside
+from tilewright_compiler.schedule.element_lanes import ElementLanes
 from tilewright_compiler.schedule.running_dots import is_asynchronous
 from tilewright_compiler.schedule.scratch import EXCHANGES, scratch_bytes
 from tilewright_compiler.schedule.warp_groups import row_groups
@@ -76,8 +76,8 @@ class GlobalPlace:
     loop: Operation | None = None
     branches: frozenset[tuple[Value, bool]] = frozenset()
 
-    def may_be(self, other: GlobalPlace) -> bool:
-        """Whether a program may touch the same memory as both."""
+    def may_alias(self, other: GlobalPlace) -> bool:
+        """Whether one program may reach the same memory by both."""
         opposite = {(condition, not held) for condition, held in other.branches}
         return bool(self.arguments & other.arguments) and not opposite & self.branches
 
@@ -134,12 +134,11 @@ class Accesses:
         self._found: dict[Operation, tuple[Access, ...]] = {}
         self._exchanges: set[Operation] = set()
         self._slot_loops: dict[Operation, list[tuple[int, Operation]]] = {}
-        self._inside: dict[Operation, frozenset[Value]] = {}
         self._branches: frozenset[tuple[Value, bool]] = frozenset()
         self._program_loops: set[Operation] = set()
         self._block(module.kernel.body, ())
 
-    def meet(self, access: Access, before: Access) -> bool:
+    def conflict(self, access: Access, before: Access) -> bool:
         """Whether both may touch the same memory, one of them writing, by different threads."""
         if before.is_settled and access.divides_like(before):
             return False
@@ -149,12 +148,12 @@ class Accesses:
             case SharedPlace() as own, SharedPlace() as met:
                 return own.meets(met)
             case GlobalPlace() as own, GlobalPlace() as met:
-                return own.may_be(met) and self._meet_in_global(access, own, before, met)
+                return own.may_alias(met) and self._conflict_in_global(access, own, before, met)
             case (GlobalPlace(), AllGlobal()) | (AllGlobal(), GlobalPlace()):
                 return True
         return False
 
-    def _meet_in_global(
+    def _conflict_in_global(
         self, access: Access, own: GlobalPlace, before: Access, met: GlobalPlace
     ) -> bool:
         if access.atomic is not None or before.atomic is not None:
@@ -227,16 +226,18 @@ class Accesses:
         return replace(access, place=place)
 
     def _place_outside(self, place: Place, loop: Operation) -> Place:
-        """Note of what changes in each iteration of a loop that it is of any."""
+        """Mark a pointer that the loop changes as of an earlier iteration, and forget the branches
+        that the loop decides.
+        """
         if not isinstance(place, GlobalPlace):
             return place
-        inside = self._inside[loop]
+        inside = self._lanes.inside[loop]
         branches = frozenset(branch for branch in place.branches if branch[0] not in inside)
         if place.pointer not in inside:
             return replace(place, branches=branches)
         # Both are around the pointer: the outer one has more values inside.
         known = place.loop
-        is_outer = known is None or len(inside) > len(self._inside[known])
+        is_outer = known is None or len(inside) > len(self._lanes.inside[known])
         return replace(place, loop=loop if is_outer else known, branches=branches)
 
     def _turns_with(self, allocation: Operation, loop: Operation) -> bool:
@@ -248,7 +249,6 @@ class Accesses:
         for operation in block.operations:
             self._operation(operation, loops)
             if operation.name in ("for", "while"):
-                self._inside[operation] = frozenset(values_inside(operation))
                 for region in operation.regions:
                     self._block(region, (*loops, operation))
             elif operation.name == "if":
@@ -258,11 +258,11 @@ class Accesses:
                     self._block(region, loops)
                 self._branches = outside
             else:
-                if operation.name == "roles":
-                    # What stands in a role is the loop over the programs of a CTA.
-                    within = (inner for region in operation.regions for inner in region.operations)
-                    self._program_loops.update(inner for inner in within if inner.name == "for")
                 for region in operation.regions:
+                    if operation.name == "roles":
+                        # A role is a loop over the programs of a CTA, those inside are a program's.
+                        loops_here = (inner for inner in region.operations if inner.name == "for")
+                        self._program_loops.update(loops_here)
                     self._block(region, loops)
 
     def _operation(self, operation: Operation, loops: tuple[Operation, ...]) -> None:

@@ -1,8 +1,8 @@
 """Whether two accesses of global memory touch an element with one and the same lane.
 
-Tiles of one layout give equal places to equal lanes. So lanes agree where two tiles of pointers are
-of the same addresses, lanes apart, or lie so far apart that they have none in common: as the chunks
-of a row do, which a loop visits.
+A lane is an element of a tile of pointers; in one layout equal lanes are of one thread. Lanes agree
+if two tiles begin at the same address, or so far apart that they share none: as the chunks of a row
+do, which a loop visits.
 
     row + start * stride + lanes * stride      start = 0, 1024, 2048, ...    lanes < 1024
 
@@ -49,20 +49,23 @@ class _Address:
 
 
 class ElementLanes:
-    """Compares the tiles of pointers of one module without calls."""
+    """Compares the tiles of pointers of one module without calls.
+
+    `inside` are the values that each iteration of a loop has anew.
+    """
 
     def __init__(self, module: Module) -> None:
         """Read the loops of the kernel."""
         self._module = module
         self._counters: dict[Value, Operation] = {}
-        self._inside: dict[Operation, frozenset[Value]] = {}
+        self.inside: dict[Operation, frozenset[Value]] = {}
         self._earlier: dict[Value, Value] = {}
         self._addresses: dict[Value, _Address | None] = {}
         self._known: dict[tuple[Value, Value, Operation | None], bool] = {}
         self._arguments = frozenset(module.kernel.body.arguments)
         for operation in module.kernel.body.walk():
             if operation.name in ("for", "while"):
-                self._inside[operation] = frozenset(values_inside(operation))
+                self.inside[operation] = frozenset(_values_inside(operation))
             if operation.name == "for":
                 self._counters[operation.regions[0].arguments[0]] = operation
 
@@ -86,7 +89,7 @@ class ElementLanes:
         own, met = self._address(now), self._address(before)
         if own is None or met is None or own.base is not met.base:
             return False
-        inside = frozenset[Value]() if loop is None else self._inside[loop]
+        inside = frozenset[Value]() if loop is None else self.inside[loop]
         if own.strides != met.strides or own.base in inside:
             return False
         if not all(self._arguments.issuperset(stride.atoms()) for stride in own.strides):
@@ -120,7 +123,7 @@ class ElementLanes:
         loop = self._counters.get(found) if isinstance(found, Value) else None
         if loop is None:
             return atom(found)
-        lower, step = (self._values.integer(loop.operands[place]) for place in (0, 2))
+        lower, _, step, *_ = map(self._values.integer, loop.operands[:3])
         if lower is None or step is None:
             return atom(found)
         return self._by_turns(lower) + self._by_turns(step) * atom(found)
@@ -130,8 +133,7 @@ class ElementLanes:
         return self._earlier.setdefault(found, Value(found.type, found.name))
 
 
-def values_inside(loop: Operation) -> Iterator[Value]:
-    """Yield the values that each iteration of a loop has anew."""
+def _values_inside(loop: Operation) -> Iterator[Value]:
     for inner in loop.walk():
         for region in inner.regions:
             yield from region.arguments

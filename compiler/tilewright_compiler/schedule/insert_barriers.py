@@ -140,13 +140,12 @@ class _Walk:
         if not self._accesses.of(operation):
             return
         own = self._accesses.before(operation)
-        meet = self._accesses.meet
-        met = [before for before in found.left if any(meet(access, before) for access in own)]
-        due = [before for before in met if before.groups is None]
+        conflict = self._accesses.conflict
+        pairs = [(a, before) for a in own for before in found.left if conflict(a, before)]
+        due = [pair for pair in pairs if pair[1].groups is None]
         if due:
-            pairs = [(a, before) for a in own for before in due if meet(a, before)]
-            found.meet(operation, groups=_groups(pairs))
-        if any(before.groups is not None for before in met):
+            found.meet(operation, groups=_groups(due))
+        if len(due) < len(pairs):
             found.early.append(operation)
         if self._accesses.is_exchange(operation):
             found.left = _met(found.left)

@@ -129,7 +129,7 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     most = 1024
     for module in (convert, flip, reduce):
         monkeypatch.setattr(module, "BASELINE_SHARED_BYTES", most)
-    plans = (convert._plan, flip.plan_flip)
+    plans = (convert._plan, flip.plan_flip, reduce.plan_reduce)
     for plan in plans:
         plan.cache_clear()
     yield most

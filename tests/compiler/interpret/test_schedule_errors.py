@@ -267,7 +267,6 @@ def test_warps_that_part_at_a_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
     # Scalars agree in all warps, or the checker has complained before: here it may not, and
     # each warp's scalar is its number.
     monkeypatch.setattr(Warp, "agree", lambda *_: None)
-    monkeypatch.delitem(scheduled._PLACEWISE, "program_id")
     monkeypatch.setitem(
         scheduled._COMPUTE, "program_id", lambda warp, _operation: np.array([warp.index])
     )

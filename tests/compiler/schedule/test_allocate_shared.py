@@ -106,9 +106,22 @@ def test_a_large_tile_may_take_what_every_gpu_has() -> None:
     assert scheduled.attributes["shared_bytes"] == 64 * 1024
 
 
+def test_a_tile_beyond_what_every_gpu_has_moves_in_rounds() -> None:
+    scheduled = allocate_shared(module(conversion(512)))
+    assert scheduled.attributes["shared_bytes"] == 64 * 1024
+
+
 def test_a_tile_beyond_the_limit_says_by_how_much() -> None:
+    bits = tuple(1 << bit for bit in range(15))
+    layout = LinearLayout((32768,), bits[7:], bits[:5], bits[5:7])
+    looked_up = (
+        "  %zero = constant {value = 0.0} : f32\n"
+        f"  %a = splat %zero : tile<32768xf32, {layout}>\n"
+        f"  %i = arange {{start = 0, end = 32768}} : tile<32768xi32, {layout}>\n"
+        f"  %b = gather %a, %i {{axis = 0}} : tile<32768xf32, {layout}>\n"
+    )
     with pytest.raises(KernelValueError, match=r"needs 131072 bytes.*29696 more than the 101376"):
-        allocate_shared(module(conversion(512)))
+        allocate_shared(module(looked_up))
 
 
 def test_large_exchanges_share_their_place_rather_than_double_the_memory() -> None:

@@ -21,14 +21,14 @@ from tilewright_compiler.interpret.numerics import Array
 from tilewright_compiler.interpret.ops import COMPUTE as TILE_COMPUTE
 from tilewright_compiler.interpret.warp.fragments import from_bytes, read_fragment
 from tilewright_compiler.interpret.warp.moves import Compute
-from tilewright_compiler.interpret.warp.places import elements, offsets
+from tilewright_compiler.interpret.warp.places import elements, fixed, offsets
 from tilewright_compiler.interpret.warp.state import Held, Running, SharedTile, Warp
 from tilewright_compiler.ir.core import Operation, Value
 from tilewright_compiler.ir.types import TileType, shape_of
 from tilewright_compiler.layout.atoms import ATOMS, DotLayouts, dot_layouts
 from tilewright_compiler.layout.linear import LinearLayout
 
-_CACHED = 4096
+_CACHED = 256
 
 Side = Literal["a", "b"]
 Wait = Callable[[Warp, Operation], tuple[Held, ...]]
@@ -84,7 +84,7 @@ def _native_layouts(warp: Warp, operation: Operation) -> DotLayouts:
     return _layouts(name, (m, n, k), warps, warp.program.num_warps)
 
 
-@lru_cache(256)
+@lru_cache(_CACHED)
 def _layouts(
     name: str, shape: tuple[int, int, int], warps: tuple[int, int], num_warps: int
 ) -> DotLayouts:
@@ -98,7 +98,8 @@ def _part(acc: LinearLayout, warp: int) -> tuple[Array, Array, tuple[Array, Arra
     """
     row, column = np.divmod(elements(acc, warp), acc.shape[1])
     rows, columns = np.unique(row), np.unique(column)
-    return rows, columns, (np.searchsorted(rows, row), np.searchsorted(columns, column))
+    inside = fixed(np.searchsorted(rows, row)), fixed(np.searchsorted(columns, column))
+    return fixed(rows), fixed(columns), inside
 
 
 @lru_cache(_CACHED)
@@ -106,19 +107,21 @@ def _wanted(acc: LinearLayout, warp: int, side: Side, depth: int) -> Array:
     """Return the flat indices of the elements of an operand that a warp's part is made of."""
     rows, columns, _ = _part(acc, warp)
     along = np.arange(depth)
-    return rows[:, None] * depth + along if side == "a" else along[:, None] * acc.shape[1] + columns
+    if side == "a":
+        return fixed(rows[:, None] * depth + along)
+    return fixed(along[:, None] * acc.shape[1] + columns)
 
 
 @lru_cache(_CACHED)
 def _places(
     layout: LinearLayout, acc: LinearLayout, warp: int, side: Side, depth: int
 ) -> Array | None:
-    """Return where in a warp's fragment those elements are; None if it lacks one."""
+    """Return where in a warp's fragment the elements of `_wanted` are; None if it lacks one."""
     own = elements(layout, warp)
     place = np.full(layout.size, -1)
     place[own] = np.arange(own.size).reshape(own.shape)
     places: Array = place[_wanted(acc, warp, side, depth)]
-    return None if (places < 0).any() else places
+    return None if (places < 0).any() else fixed(places)
 
 
 def _operand(

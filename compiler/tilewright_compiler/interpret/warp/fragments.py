@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.abi.numpy_types import to_numpy
 from tilewright_compiler.interpret.numerics import Array
-from tilewright_compiler.interpret.warp.places import images, threads
+from tilewright_compiler.interpret.warp.places import fixed, images, threads
 from tilewright_compiler.interpret.warp.state import SharedTile, Warp
 from tilewright_compiler.interpret.warp.traces import SEVERAL
 from tilewright_compiler.ir.core import Operation
@@ -71,14 +71,14 @@ def plan_vectors(layout: LinearLayout, shared: SharedLayout, size_bytes: int) ->
 
 
 @lru_cache(_CACHED)
-def vector_offsets(plan: SharedAccess, warp: int) -> tuple[Array, list[int]]:
+def vector_offsets(plan: SharedAccess, warp: int) -> tuple[Array, Array]:
     """Return the offsets of all elements that the lanes reach, [lanes, n], and their registers."""
     base = images(plan.lane) ^ gf2.apply(plan.warp, warp)
     starts = [base ^ group.offset for group in plan.groups]
     assert not any((start % plan.vector).any() for start in starts), "plans keep vectors aligned"
     columns = [start + index for start in starts for index in range(plan.vector)]
     registers = [register for group in plan.groups for register in group.registers]
-    return np.stack(columns, axis=1), registers
+    return fixed(np.stack(columns, axis=1)), fixed(np.array(registers))
 
 
 def to_bytes(values: Array) -> Array:
@@ -132,11 +132,11 @@ def _matrix_rows(plan: MatrixLoad, warp: int, size_bytes: int) -> Array:
     addressing = base[: _ROWS * plan.matrices]
     offsets = np.stack([addressing ^ group.offset for group in plan.groups])
     rows: Array = offsets[..., None] * size_bytes + np.arange(0, CHUNK_BYTES, size_bytes)
-    return rows
+    return fixed(rows)
 
 
 @lru_cache(_CACHED)
-def _received(plan: MatrixLoad) -> tuple[list[int], list[int], list[int], list[int]]:
+def _received(plan: MatrixLoad) -> tuple[Array, ...]:
     """Return group, matrix and part of a word of all that a lane receives, and its register."""
     found = [
         (index, matrix, part, register)
@@ -144,8 +144,7 @@ def _received(plan: MatrixLoad) -> tuple[list[int], list[int], list[int], list[i
         for matrix, members in enumerate(group.words)
         for part, register in enumerate(members)
     ]
-    groups, matrices, parts, registers = map(list, zip(*found, strict=True))
-    return groups, matrices, parts, registers
+    return tuple(fixed(np.array(column)) for column in zip(*found, strict=True))
 
 
 def _transposed(matrices: Array) -> Array:
@@ -154,7 +153,7 @@ def _transposed(matrices: Array) -> Array:
     return np.ascontiguousarray(halves.swapaxes(-1, -2)).view(np.uint8)
 
 
-def _placed(values: Array, registers: list[int]) -> Array:
+def _placed(values: Array, registers: Array) -> Array:
     result = np.zeros((NUM_LANES, max(registers) + 1), values.dtype)
     result[:, registers] = values
     return result

@@ -7,7 +7,6 @@ memory write their part, pause until all warps have, and read.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import lru_cache
 from types import MappingProxyType
 from typing import assert_never
 
@@ -36,10 +35,8 @@ from tilewright_compiler.layout.convert import (
 )
 from tilewright_compiler.layout.flip import plan_flip
 from tilewright_compiler.layout.linear import NUM_LANES, LinearLayout
-from tilewright_compiler.layout.reduce import ReducePlan, combine_order, plan_reduce
+from tilewright_compiler.layout.reduce import combine_order, plan_reduce
 from tilewright_compiler.layout.shared import SharedExchange
-
-_CACHED = 4096
 
 Compute = Callable[[Warp, Operation], Held | None]
 Exchange = Callable[[Warp, Operation], Generator[Stop, None, Held | None]]
@@ -54,60 +51,28 @@ def _arange(warp: Warp, operation: Operation) -> Array:
 def _splat(warp: Warp, operation: Operation) -> Array:
     registers = layout_of(operation.result.type).num_registers
     scalar = warp.array(operation.operands[0])
-    result = np.empty((NUM_LANES, registers), scalar.dtype)
-    result[...] = scalar
-    return result
+    return np.full((NUM_LANES, registers), scalar, scalar.dtype)
 
 
 def _reshape(warp: Warp, operation: Operation) -> Array:
-    return _taken(warp, operation, _reshaped(*_layouts(operation)))
+    source, target = _layouts(operation)
+    return _taken(warp, operation, register_sources(source.reshape(target.shape), target))
 
 
 def _transpose(warp: Warp, operation: Operation) -> Array:
-    order = tuple(operation.attributes["order"])
-    return _taken(warp, operation, _transposed(*_layouts(operation), order))
+    source, target = _layouts(operation)
+    turned = source.transpose(operation.attributes["order"])
+    return _taken(warp, operation, register_sources(turned, target))
 
 
 def _broadcast(warp: Warp, operation: Operation) -> Array:
-    return _taken(warp, operation, _broadcasted(*_layouts(operation)))
+    return _taken(warp, operation, broadcast_sources(*_layouts(operation)))
 
 
 def _part(warp: Warp, operation: Operation) -> Array:
     axis, start = operation.attributes["axis"], operation.attributes["start"]
-    return _taken(warp, operation, _cut(*_layouts(operation), axis, start))
-
-
-# Which register of the operand each of the result's takes. A kernel asks for the same ones in every
-# iteration of every warp.
-
-
-@lru_cache(_CACHED)
-def _reshaped(source: LinearLayout, target: LinearLayout) -> Array | None:
-    return _indices(register_sources(source.reshape(target.shape), target))
-
-
-@lru_cache(_CACHED)
-def _transposed(source: LinearLayout, target: LinearLayout, order: tuple[int, ...]) -> Array | None:
-    return _indices(register_sources(source.transpose(order), target))
-
-
-@lru_cache(_CACHED)
-def _broadcasted(source: LinearLayout, target: LinearLayout) -> Array | None:
-    return _indices(broadcast_sources(source, target))
-
-
-@lru_cache(_CACHED)
-def _cut(source: LinearLayout, target: LinearLayout, axis: int, start: int) -> Array | None:
-    return _indices(part_registers(source, target, axis=axis, start=start))
-
-
-def _indices(sources: Sequence[int] | None) -> Array | None:
-    return None if sources is None else np.array(sources, np.int64)
-
-
-@lru_cache(_CACHED)
-def _reduction(layout: LinearLayout, axis: int, size_bytes: int) -> ReducePlan:
-    return plan_reduce(layout, axis, size_bytes=size_bytes)
+    sources = part_registers(*_layouts(operation), axis=axis, start=start)
+    return _taken(warp, operation, sources)
 
 
 def _convert_layout(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]:
@@ -146,8 +111,10 @@ def _carried_out(
 def _reduce(warp: Warp, operation: Operation) -> Generator[Meeting, None, Array]:
     (operand,) = operation.operands
     dtype, result_type = element_dtype(operand.type), operation.result.type
-    plan = _reduction(
-        layout_of(operand.type), operation.attributes["axis"], element_bytes(operand.type)
+    plan = plan_reduce(
+        layout_of(operand.type),
+        operation.attributes["axis"],
+        size_bytes=element_bytes(operand.type),
     )
     if isinstance(result_type, TileType) and layout_of(result_type) != plan.result:
         raise warp.error(operation, f"the result has layout {plan.result}")
@@ -170,7 +137,7 @@ def _layouts(operation: Operation) -> tuple[LinearLayout, LinearLayout]:
     return layout_of(operation.operands[0].type), layout_of(operation.result.type)
 
 
-def _taken(warp: Warp, operation: Operation, sources: Array | None) -> Array:
+def _taken(warp: Warp, operation: Operation, sources: Sequence[int] | None) -> Array:
     if sources is None:
         raise warp.error(operation, "these layouts would move data between threads")
     return warp.array(operation.operands[0]).take(sources, axis=1)
@@ -240,7 +207,7 @@ def read_exchange(
         access=warp.access(operation, operation),
     )
     values = from_bytes(read, type_)
-    return {register: values[:, index] for index, register in enumerate(registers)}
+    return {register: values[:, index] for index, register in enumerate(registers.tolist())}
 
 
 def in_order(parts: Mapping[int, Array]) -> Array:

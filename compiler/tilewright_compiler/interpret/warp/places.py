@@ -28,7 +28,7 @@ def images(columns: Sequence[int]) -> Array:
 @lru_cache(_CACHED)
 def elements(layout: LinearLayout, warp: int) -> Array:
     """Return the flat index of the element at each place of a warp, [lanes, registers]."""
-    return _fixed(
+    return fixed(
         images(layout.lane)[:, None]
         ^ images(layout.register)[None, :]
         ^ gf2.apply(layout.warp, warp)
@@ -41,7 +41,7 @@ def owned(layout: LinearLayout, warp: int) -> Array:
     free = layout.free
     lanes, registers = np.arange(NUM_LANES), np.arange(layout.num_registers)
     is_owner = (lanes & free.lane == 0)[:, None] & (registers & free.register == 0)[None, :]
-    return _fixed(is_owner & (warp & free.warp == 0))
+    return fixed(is_owner & (warp & free.warp == 0))
 
 
 @lru_cache(_CACHED)
@@ -53,13 +53,13 @@ def is_injective(layout: LinearLayout) -> bool:
 @lru_cache(_CACHED)
 def offsets(layout: SharedLayout) -> Array:
     """Return the offset in shared memory of each element of a tile, by flat index."""
-    return _fixed(images(layout.offsets))
+    return fixed(images(layout.offsets))
 
 
 @lru_cache(_CACHED)
 def threads(warp: int) -> Array:
     """Return the number of each thread of a warp, [lanes, 1]."""
-    return _fixed((warp * NUM_LANES + np.arange(NUM_LANES))[:, None])
+    return fixed((warp * NUM_LANES + np.arange(NUM_LANES))[:, None])
 
 
 def spread(values: Array, shape: tuple[int, ...]) -> Array:
@@ -67,7 +67,7 @@ def spread(values: Array, shape: tuple[int, ...]) -> Array:
     return values if values.shape == shape else np.broadcast_to(values, shape)
 
 
-def _fixed(array: Array) -> Array:
+def fixed(array: Array) -> Array:
     """Keep callers from writing to what the cache shares."""
     array.setflags(write=False)
     return array

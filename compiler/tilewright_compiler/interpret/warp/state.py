@@ -109,8 +109,7 @@ Walk = Generator[Stop, None, tuple[Held, ...]]
 @dataclass(slots=True)
 class Program:
     """What the warps of one program share. `batch` holds this program alone, `vectors` how each
-    access to global memory is planned, `in_one_layout` the operations of the kernel whose tiles
-    were seen to have one layout.
+    access to global memory is planned, `in_one_layout` the operations whose tiles have one layout.
 
     Of a persistent kernel it is one CTA, number `cta` of `num_ctas`, that runs several programs.
     """
@@ -123,7 +122,7 @@ class Program:
     agreement: Agreement
     clocks: Clocks
     bulk: BulkCopies
-    in_one_layout: set[Operation]
+    in_one_layout: frozenset[Operation]
     cta: int = 0
     num_ctas: int = 1
     mbarriers: dict[Operation, MbarrierRing] = field(default_factory=dict)
