@@ -72,16 +72,16 @@ def attribute(scope: Scope, operand: Operand, name: str) -> Operand:
             return Constant(getattr(dtype, _DTYPE_WORDS[name]))
         case Constant(value=DType()) if name in _SAME_DTYPE:
             return operand
+        case Constant(value=bool() | int() | float()) if name == "to":
+            return MethodReference(name, operand)
+        case Constant() if name == "value":
+            return operand
         case Constant(value=DType() as dtype):
             msg = (
                 f"dtype {dtype} has no attribute `{name}`; it has {', '.join(_DTYPE_ATTRIBUTES)}, "
                 "and dtypes are compared by `==`"
             )
             raise KernelTypeError(msg)
-        case Constant(value=bool() | int() | float()) if name == "to":
-            return MethodReference(name, operand)
-        case Constant() if name == "value":
-            return operand
     msg = f"{describe(operand)} has no attribute `{name}`"
     raise KernelTypeError(msg)
 

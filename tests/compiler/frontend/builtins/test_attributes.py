@@ -35,6 +35,15 @@ def test_it_is_known_at_compile_time(statement: str, tmp_path: Path) -> None:
     lower_text(tmp_path, text, x="*f16", n="i64", B=64)
 
 
+def test_what_a_dtype_parameter_is_can_be_asked_for(tmp_path: Path) -> None:
+    text = """
+@tl.kernel
+def k(x, T: tl.constexpr):
+    tl.static_assert(T.value == tl.float16 and T == x.dtype)
+"""
+    lower_text(tmp_path, text, x="*f16", T=tl.float16)
+
+
 def test_an_annotation_as_a_tile_says_nothing(tmp_path: Path) -> None:
     text = """
 @tl.kernel
