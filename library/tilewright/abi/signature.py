@@ -23,6 +23,12 @@ from tilewright.lazy_dataclass import dataclass
 
 Specialization = Literal["fast", "general"]
 ConstexprValue = int | float | bool | str | None | DType
+CONSTEXPR_TYPES = (int, float, bool, str, type(None), DType)
+
+# What a launch takes: a block has at most 1024 threads, and the launcher keeps both numbers as an
+# unsigned char (library/native/prepared.c).
+NUM_WARPS = (1, 2, 4, 8, 16, 32)
+NUM_STAGES = range(1, 256)
 
 DIVISOR = 16
 INT31_MAX = 2**31 - 1

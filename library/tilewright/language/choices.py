@@ -13,16 +13,13 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
-from tilewright.abi.signature import ConstexprValue
+from tilewright.abi.signature import NUM_STAGES, NUM_WARPS, ConstexprValue
 from tilewright.errors import KernelTypeError
 from tilewright.language.triton import CONFIG, refuse_keywords
 from tilewright.language.types import constexpr, describe_refused
 from tilewright.lazy_dataclass import dataclass
 
 __all__ = ["NO_CHOICES", "Choices", "Config", "Heuristic"]
-
-_WARPS = (1, 2, 4, 8, 16, 32)
-_STAGES = range(1, 256)
 
 Heuristic = Callable[[dict[str, Any]], Any]
 
@@ -40,7 +37,10 @@ class Config:
         num_ctas: int = 1,
         **unknown: object,
     ) -> None:
-        """Take values for the parameters named in `kwargs`; `num_ctas` is 1, clusters are not."""
+        """Take values for the parameters named in `kwargs`; `num_ctas` is 1, clusters are not.
+
+        Raises KernelTypeError for a keyword, value or name that it does not take.
+        """
         if unknown:
             allowed = "kwargs, num_warps, num_stages and num_ctas=1"
             refuse_keywords("tl.Config", unknown, CONFIG, allowed)
@@ -50,11 +50,13 @@ class Config:
         if not isinstance(kwargs, Mapping):
             msg = f"kwargs of tl.Config is a dict from parameters to values, got {kwargs!r}"
             raise KernelTypeError(msg)
-        if type(num_warps) is not int or num_warps not in _WARPS:
-            msg = f"num_warps of tl.Config is a power of two from 1 to 32, got {num_warps!r}"
+        if type(num_warps) is not int or num_warps not in NUM_WARPS:
+            most = NUM_WARPS[-1]
+            msg = f"num_warps of tl.Config is a power of two from 1 to {most}, got {num_warps!r}"
             raise KernelTypeError(msg)
-        if type(num_stages) is not int or num_stages not in _STAGES:
-            msg = f"num_stages of tl.Config is an integer from 1 to 255, got {num_stages!r}"
+        if type(num_stages) is not int or num_stages not in NUM_STAGES:
+            most = NUM_STAGES[-1]
+            msg = f"num_stages of tl.Config is an integer from 1 to {most}, got {num_stages!r}"
             raise KernelTypeError(msg)
         values = {name: _value(name, value) for name, value in kwargs.items()}
         self.kwargs: Mapping[str, ConstexprValue] = MappingProxyType(values)

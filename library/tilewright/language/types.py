@@ -28,7 +28,7 @@ from tilewright.abi.dtypes import (
     uint32,
     uint64,
 )
-from tilewright.abi.signature import ConstexprValue
+from tilewright.abi.signature import CONSTEXPR_TYPES, ConstexprValue
 from tilewright.errors import KernelTypeError, OutsideKernelError
 
 __all__ = [
@@ -165,7 +165,7 @@ class constexpr(_Arithmetic):
             value = value.value
         # Subclasses (an IntEnum member, numpy.float64) would print and compare in ways of their
         # own.
-        if type(value) not in (int, float, bool, str, type(None), DType):
+        if type(value) not in CONSTEXPR_TYPES:
             msg = f"tl.constexpr takes {describe_refused(value)}"
             raise KernelTypeError(msg)
         object.__setattr__(self, "_value", value)
@@ -188,6 +188,8 @@ def describe_refused(value: object) -> str:
     remedy = "convert it first"
     if isinstance(value, tuple | list):
         remedy = "give each item a parameter or name of its own, and write the tuple in the kernel"
+    elif isinstance(value, type):
+        remedy = "write the tl dtype, such as tl.float32"
     elif callable(value):
         remedy = "define the kernel inside a function that is given this one, and call it there"
     return (

@@ -22,6 +22,8 @@ from tilewright.abi.dtypes import DType
 from tilewright.abi.manifest import Entry
 from tilewright.abi.numpy_types import from_numpy as dtype_from_numpy
 from tilewright.abi.signature import (
+    CONSTEXPR_TYPES,
+    NUM_WARPS,
     Constexpr,
     Fact,
     KernelSignature,
@@ -63,8 +65,6 @@ Prepared = Callable[[list[Any], tuple[Any, ...]], None]
 """Called with arrays and scalars, those that were not known before."""
 
 _POINTER, _SCALAR = 1, 2
-_CONSTEXPR_TYPES = (int, float, bool, str, type(None), DType)
-_MAX_WARPS = 32
 _INT64 = range(-(2**63), 2**63)
 
 _loaded: dict[tuple[str, int], LoadedKernel] = {}
@@ -307,8 +307,9 @@ class _Interpreter:
 def _signature(
     kernel: Kernel, facts: Mapping[str, Fact], *, num_warps: int, num_stages: int
 ) -> KernelSignature:
-    if num_warps > _MAX_WARPS or num_warps & (num_warps - 1):
-        msg = f"{kernel.name}: num_warps must be a power of two up to {_MAX_WARPS}, not {num_warps}"
+    if num_warps not in NUM_WARPS:
+        most = NUM_WARPS[-1]
+        msg = f"{kernel.name}: num_warps must be a power of two up to {most}, not {num_warps}"
         raise ArgumentError(msg)
     return specialize(facts, rule=kernel.rule, num_warps=num_warps, num_stages=num_stages)
 
@@ -330,7 +331,7 @@ def _scalar_fact(dtype: DType, value: Any) -> ScalarFact:
 def _constexpr(kernel: Kernel, name: str, value: object) -> Constexpr:
     if isinstance(value, constexpr):
         value = value.value
-    if type(value) not in _CONSTEXPR_TYPES:
+    if type(value) not in CONSTEXPR_TYPES:
         msg = f"{kernel.name}: {name!r} is tl.constexpr, which is {describe_refused(value)}"
         raise ArgumentError(msg)
     return Constexpr(value)  # type: ignore[arg-type]  # narrowed by the exact types above
@@ -341,7 +342,7 @@ def _on_host(kernel: Kernel, name: str, value: Any, *, is_constexpr: bool) -> tu
     import numpy as np
 
     if is_constexpr:
-        kind, code = (0, 0) if isinstance(value, _CONSTEXPR_TYPES) else classify_type(type(value))
+        kind, code = (0, 0) if isinstance(value, CONSTEXPR_TYPES) else classify_type(type(value))
         plain = value.item() if kind == SCALAR_KIND and isinstance(value, np.generic) else value
         return _constexpr(kernel, name, plain), None
     if isinstance(value, np.ndarray):

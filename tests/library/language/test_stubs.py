@@ -137,6 +137,13 @@ def test_a_constexpr_of_something_else_is_refused(value: object) -> None:
         tl.constexpr(value)  # type: ignore[arg-type]  # the mistake
 
 
+def test_a_type_and_a_function_each_have_their_remedy() -> None:
+    with pytest.raises(KernelTypeError, match=r"of type type; write the tl dtype, such as"):
+        tl.constexpr(float)  # type: ignore[arg-type]  # the mistake
+    with pytest.raises(KernelTypeError, match="; define the kernel inside a function"):
+        tl.constexpr(len)  # type: ignore[arg-type]  # the mistake
+
+
 def test_a_subclass_of_a_number_is_refused() -> None:
     class Celsius(float):
         def __repr__(self) -> str:
