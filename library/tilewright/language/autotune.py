@@ -17,19 +17,20 @@ Prune = Callable[..., Sequence[Config]]
 
 
 def autotune(
-    configs: Sequence[Config],
-    key: Sequence[str],
+    configs: Iterable[Config],
+    key: Iterable[str],
     *,
-    prune_configs_by: Mapping[str, Callable[..., Sequence[Config]]] | None = None,
-    reset_to_zero: Sequence[str] = (),
-    restore_value: Sequence[str] = (),
+    prune_configs_by: Mapping[str, Prune] | None = None,
+    reset_to_zero: Iterable[str] = (),
+    restore_value: Iterable[str] = (),
     **unknown: object,
 ) -> Callable[[Kernel], Kernel]:
     """Let a launch choose among configurations, by the values of the arguments in `key`.
 
     Goes above `@tl.kernel`. `prune_configs_by={"early_config_prune": f}` drops configurations:
     `f(configs, arguments)` returns those that remain. When the kernel is tuned, arrays named in
-    `restore_value` are put back afterwards and those in `reset_to_zero` are zeroed.
+    `restore_value` are put back afterwards and those in `reset_to_zero` are zeroed. Raises
+    KernelTypeError for a keyword, value or name that it does not take.
     """
     if unknown:
         allowed = "configs, key, prune_configs_by, reset_to_zero and restore_value"
@@ -56,7 +57,8 @@ def heuristics(values: Mapping[str, Heuristic]) -> Callable[[Kernel], Kernel]:
     """Compute parameters at each launch: `{"EVEN": lambda arguments: ...}`.
 
     Goes above `@tl.kernel`. Each function takes a dict of the arguments by name, with those of the
-    configuration and of the heuristics before it.
+    configuration and of the heuristics before it. Raises KernelTypeError for a value or name that
+    it does not take.
     """
     if not isinstance(values, Mapping):
         msg = f"tl.heuristics takes a dict from parameters to functions, got {values!r}"
@@ -90,14 +92,15 @@ def _configs(configs: Iterable[Config]) -> tuple[Config, ...]:
     return found
 
 
-def _names(what: str, names: Sequence[str]) -> tuple[str, ...]:
+def _names(what: str, names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):
         msg = f"{what} of tl.autotune is a list of parameters, got {names!r}; write [{names!r}]"
         raise KernelTypeError(msg)
-    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+    found = tuple(names) if isinstance(names, Iterable) else None
+    if found is None or not all(isinstance(name, str) for name in found):
         msg = f"{what} of tl.autotune is a list of names of parameters, got {names!r}"
         raise KernelTypeError(msg)
-    return tuple(names)
+    return found
 
 
 def _prune(hooks: Mapping[str, Prune] | None) -> Prune | None:

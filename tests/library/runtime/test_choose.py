@@ -198,6 +198,7 @@ def test_kernel_without_configurations_is_not_tuned() -> None:
         (lambda: tl.Config({}, warps=4), "no `warps`: it takes kwargs, num_warps"),
         (lambda: tl.autotune(CONFIGS[0], ["n"]), "a list of tl.Config, got Config"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda: tl.autotune(CONFIGS, None), "a list of names of parameters, got None"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda: tl.autotune(CONFIGS, iter([3])), "a list of names of parameters, got <list_it"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda: tl.autotune(CONFIGS, [3]), r"a list of names of parameters, got \[3\]"),  # type: ignore[list-item]  # wrong on purpose
         (lambda: tl.autotune(CONFIGS, [], reset_to_zero="out"), r"reset_to_zero .*write \['out'\]"),
         (lambda: tl.autotune(CONFIGS, [], restore_value=3), "restore_value .*names of parameters"),  # type: ignore[arg-type]  # wrong on purpose
@@ -224,8 +225,14 @@ def test_wrong_decorators_are_told(decorator: Callable[[], object], says: str) -
 
 
 def test_configurations_may_come_one_after_the_other() -> None:
-    chosen = tl.autotune((config for config in CONFIGS), ["n"])(record)  # type: ignore[arg-type]  # no sequence
+    chosen = tl.autotune((config for config in CONFIGS), ["n"])(record)
     assert chosen.choices.configs == tuple(CONFIGS)
+
+
+def test_names_may_come_one_after_the_other() -> None:
+    names = ["n", "out"]
+    chosen = tl.autotune(CONFIGS, iter(names), restore_value=(name for name in names))(record)
+    assert chosen.choices.key == chosen.choices.restore_value == ("n", "out")
 
 
 def test_one_configuration_is_settled_and_may_still_not_be_given() -> None:
