@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 
 import tilewright
 import tilewright.language
@@ -18,6 +19,13 @@ def test_public_names(golden: Golden) -> None:
     ]
     assert len(lines) > 40
     golden("\n".join(lines) + "\n")
+
+
+def test_the_language_has_no_other_names() -> None:
+    language = tilewright.language
+    others = vars(language).keys() - set(_names(language))
+    submodules = {m.rpartition(".")[2] for m in sys.modules if m.startswith(language.__name__)}
+    assert not [name for name in others - submodules if not name.startswith("_")]
 
 
 def test_public_names_have_documentation() -> None:

@@ -4,10 +4,11 @@ Functions here have signatures and documentation but no behaviour; a kernel that
 compiled, or run by the interpreter. See README.md in this folder for a kernel from end to end.
 """
 
-import sys
-from typing import TYPE_CHECKING
+import sys as _sys
+import typing as _typing
 
 from tilewright.language import extra, libdevice
+from tilewright.language import triton as _triton
 from tilewright.language.atomics import (
     atomic_add,
     atomic_and,
@@ -130,7 +131,6 @@ from tilewright.language.shape import (
 )
 from tilewright.language.solve import solve_tril
 from tilewright.language.sort import bitonic_merge, sort, topk
-from tilewright.language.triton import NAMES
 from tilewright.language.types import (
     Tile,
     bfloat16,
@@ -152,12 +152,13 @@ from tilewright.language.types import (
     uint64,
 )
 
-if not TYPE_CHECKING:
+# Hidden from type checkers, for which every name would exist.
+if not _typing.TYPE_CHECKING:
 
-    def __getattr__(name):
-        remedy = f": {NAMES[name]}" if name in NAMES else ""
-        msg = f"module {__name__!r} has no attribute {name!r}{remedy}"
-        raise AttributeError(msg, name=name, obj=sys.modules[__name__])
+    def __getattr__(name: str) -> _typing.NoReturn:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        msg = _triton.with_remedy(msg, name, _triton.NAMES)
+        raise AttributeError(msg, name=name, obj=_sys.modules[__name__])
 
 
 __all__ = [

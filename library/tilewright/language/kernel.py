@@ -91,11 +91,15 @@ class Kernel:
         over = self._over
         return over(grid)
 
+    # Hidden from type checkers, for which a kernel would have every attribute.
     if not TYPE_CHECKING:
 
-        def __getattr__(self, name):
-            remedy = f": {triton.ATTRIBUTES[name]}" if name in triton.ATTRIBUTES else ""
-            msg = f"a kernel has no attribute {name!r}{remedy}"
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):
+                # A property raised AttributeError itself: asked once more, it tells why.
+                return object.__getattribute__(self, name)
+            msg = f"a kernel has no attribute {name!r}"
+            msg = triton.with_remedy(msg, name, triton.ATTRIBUTES)
             raise AttributeError(msg, name=name, obj=self)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
@@ -210,6 +214,10 @@ def kernel(
     A launch uses the kernel's *fast* specialization when all pointers are aligned to 16 bytes,
     every integer fits in 31 bits, those named in `divisible` are multiples of 16 and those in
     `unit` are 1; otherwise the *general* one, which assumes nothing. Both give the same results.
+
+    Raises KernelTypeError for a keyword that it does not take and for what is no function,
+    KernelNameError for a name that is no parameter, and KernelSyntaxError for a parameter that a
+    launch cannot give.
     """
     rule = SpecializationRule(divisible=tuple(divisible), unit=tuple(unit))
     if fn is None:
@@ -285,7 +293,7 @@ def _follow(kernel: Kernel, name: names.FreeName) -> tuple[str, object]:
         if value is names.MISSING:
             message = f"module `{module.__name__}` has no `{attribute}`"
             if module.__name__ == _LANGUAGE and attribute in triton.NAMES:
-                message += f": {triton.NAMES[attribute]}"
+                message = triton.with_remedy(message, attribute, triton.NAMES)
                 raise KernelNameError(message, (kernel.locate(name.node),))
             known = getattr(module, "__all__", dir(module))
             raise names.not_found(message, attribute, known, kernel.locate(name.node))

@@ -1,6 +1,7 @@
 """What Triton has and the language lacks, each with what to write instead: the words of its errors.
 
-Only a kernel that is wrong asks for these; `docs/from-triton.md` lists all differences.
+Only a kernel that is wrong asks for these; `docs/from-triton.md` lists the differences that
+kernels meet.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from typing import NoReturn
 
 from tilewright.errors import KernelTypeError, SourceLocation
 
-__all__ = ["ATTRIBUTES", "AUTOTUNE", "CONFIG", "DECORATOR", "NAMES", "refuse_keywords"]
+__all__ = [
+    "ATTRIBUTES",
+    "AUTOTUNE",
+    "CONFIG",
+    "DECORATOR",
+    "NAMES",
+    "refuse_keywords",
+    "with_remedy",
+]
 
 _EIGHT_BITS = (
     "of the 8-bit floats there are tl.float8e4nv and tl.float8e5; load others as tl.uint8 and "
@@ -89,6 +98,11 @@ ATTRIBUTES: Mapping[str, str] = {
     "run": "write kernel[grid](...)",
 }
 """Attributes of a kernel."""
+
+
+def with_remedy(message: str, name: str, known: Mapping[str, str]) -> str:
+    """Return a message about a name, with what to write instead if it is known."""
+    return f"{message}: {known[name]}" if name in known else message
 
 
 def refuse_keywords(

@@ -317,6 +317,15 @@ def test_an_attribute_that_a_kernel_lacks_is_told(name: str, says: str) -> None:
     assert not hasattr(plain, name)
 
 
+def test_what_goes_wrong_while_an_attribute_is_found_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = written_kernel(f"{PRELUDE}@tl.kernel\ndef f(x): pass\n")
+    monkeypatch.setattr("tilewright.language.source.find_tree", lambda fn: fn.no_such_thing)
+    with pytest.raises(AttributeError, match="no attribute 'no_such_thing'"):
+        _ = kernel.tree
+
+
 def test_a_name_of_triton_that_the_language_lacks_is_told_outside_kernels_too() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'float8e4b8': .*tl.float8e5; load"):
         getattr(tl, "float8e4b8")  # noqa: B009  # mypy knows that it is not there
