@@ -195,7 +195,9 @@ def _count(scope: Scope, node: ast.For, name: str, bounds: _Range, execute: Exec
     with scope.at(node.iter):
         counter = _counter(scope, bounds)
     carried = carried_variables(scope, node.body, name)
+    copies = scope.copies
     while True:
+        scope.copies = copies
         index = Value(counter.lower.type, name if counter.start is None else f"{name}_distance")
         arguments = carried.arguments(scope)
         try:
@@ -370,7 +372,9 @@ def _repeat(
         scope.assign(flag, Constant(False))
         hidden = (*hidden, flag)
     carried = carried_variables(scope, node.body, None, hidden)
+    copies = scope.copies
     while True:
+        scope.copies = copies
         tested, passed = carried.arguments(scope), carried.arguments(scope)
         try:
             with scope.nested(description, tested) as before:

@@ -390,6 +390,22 @@ def test_too_many_ways_are_told_and_the_remedy_helps(tmp_path: Path) -> None:
     assert _results(tmp_path, asks + left, inputs) == expected
 
 
+@pytest.mark.parametrize("loop", ["for i in range(n)", "while i < n"])
+def test_ways_are_counted_once_however_often_a_loop_is_lowered(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # `s` is carried and then a float: what the body was lowered for before counts no more.
+    monkeypatch.setattr("tilewright_compiler.frontend.escapes._MAX_COPIES", 8)
+    skip = "if i > {k}:\n    if i == 2 * {k}:\n        continue\n    s = s + 0.5\n"
+    head = SKIPS.replace("for i in range(n)", loop).replace("s = n - n", "s = 0\n    i = n - n")
+    body = "i = i + 1\n" + "".join(skip.format(k=k) for k in range(3))
+    text = head + _indented(f"{body}s = s + 1\n") + "    tl.store(out + p, s)\n"
+    lower_text(tmp_path, text, x="*i64", out="*f32")
+    more = head + _indented(body + skip.format(k=3) + "s = s + 1\n")
+    with pytest.raises(KernelSyntaxError, match="8 ways"):
+        lower_text(tmp_path, more, x="*i64", out="*f32")
+
+
 def _indented(text: str) -> str:
     return "".join(f"        {line}\n" for line in text.splitlines())
 
