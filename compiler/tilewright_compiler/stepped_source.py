@@ -21,7 +21,7 @@ from tilewright.language.kernel import Kernel
 from tilewright.language.source import bounded_nesting
 from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.frontend.carried import assigned_names
-from tilewright_compiler.frontend.escapes import escapes_of, meets
+from tilewright_compiler.frontend.escapes import escapes_of, returns_or_goes_on
 from tilewright_compiler.frontend.expressions import COMPARE_SYMBOLS
 
 STEPPER = "__stepper__"
@@ -140,7 +140,7 @@ class _Rewriter(_Copier):
         names = assigned_names(statements)
         # Where a branch is left early, what follows belongs to the other branch: nothing is joined,
         # unless both branches go on.
-        if not names or (escapes_of(statements) and not meets(node)):
+        if not names or (escapes_of(statements) and not returns_or_goes_on(node)):
             return self.generic_visit(node)
         number = self._number(node)
         new = copy.copy(node)

@@ -25,12 +25,9 @@ from itertools import chain
 from typing import Literal
 
 from tilewright.errors import KernelSyntaxError, KernelTypeError
-from tilewright_compiler.frontend.joins import (
-    merge_expressions,
-    merge_returns,
-    merge_variables,
-)
+from tilewright_compiler.frontend.joins import merge_expressions, merge_variables
 from tilewright_compiler.frontend.operands import NONE, Constant
+from tilewright_compiler.frontend.returns import merge_returns
 from tilewright_compiler.frontend.scope import Branch, Rest, Returned, Scope
 from tilewright_compiler.ir.core import Value
 
@@ -128,11 +125,11 @@ def _return(scope: Scope, returned: tuple[Returned, ...], description: str) -> N
 def is_followed_twice(scope: Scope, statement: ast.If) -> bool:
     """Return whether both branches of an `if` with a `return` get to something that follows."""
     rests = scope.pending[_innermost(scope, "meeting") + 1 :]
-    return any(rest.statements for rest in rests) and meets(statement)
+    return any(rest.statements for rest in rests) and returns_or_goes_on(statement)
 
 
-def meets(statement: ast.If) -> bool:
-    """Return whether branches of an `if` that both get to its end may return, and no more."""
+def returns_or_goes_on(statement: ast.If) -> bool:
+    """Return whether only `return` leaves an `if` early, and both branches may get to its end."""
     branches = statement.body, statement.orelse
     return escapes_of(chain(*branches)) == {"return"} and all(map(_has_end, branches))
 
@@ -183,7 +180,8 @@ def _continue_to(scope: Scope, depth: int) -> None:
 
 
 def _count_copy(scope: Scope, rest: Rest) -> None:
-    scope.copies += rest.is_lowered and bool(rest.statements)
+    if rest.is_lowered and rest.statements:
+        scope.copies += 1
     rest.is_lowered = True
     if scope.copies > _MAX_COPIES:
         msg = (

@@ -8,7 +8,6 @@ that only one branch assigned has no value afterwards, and says so when it is us
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from tilewright.errors import KernelTypeError, SourceLocation
@@ -16,7 +15,6 @@ from tilewright.lazy_dataclass import dataclass
 from tilewright_compiler.frontend import convert
 from tilewright_compiler.frontend.infer_types import describe_mismatch, join_leaves
 from tilewright_compiler.frontend.operands import (
-    Constant,
     Operand,
     describe,
     flatten,
@@ -24,28 +22,19 @@ from tilewright_compiler.frontend.operands import (
     is_same,
     rebuild,
 )
-from tilewright_compiler.frontend.scope import (
-    Branch,
-    Returned,
-    Retype,
-    Scope,
-    Undefined,
-    Variable,
-)
+from tilewright_compiler.frontend.scope import Branch, Retype, Scope, Undefined, Variable
 from tilewright_compiler.ir.core import Block, Operation, Value
 from tilewright_compiler.ir.ops import SPECS, Effect
 from tilewright_compiler.ir.types import PointerType, TileType, Type, element_type, shape_of
 
 Pair = tuple[Operand | None, Operand | None]
 
-_ALWAYS, _NEVER = Constant(True), Constant(False)
-
 # Pure, but with a meaning only where they stand: a divisor may be 0, a promise false elsewhere.
 _CONDITIONAL = ("div", "rem", "multiple_of", "max_contiguous", "max_constancy", "assume")
 
 
 @dataclass(frozen=True, slots=True)
-class _Join:
+class Join:
     """An operand at the end of two branches: its form, its leaves in both and their types.
 
     A leaf without a type is one value in both. None is a leaf that the other branch does not have,
@@ -59,52 +48,10 @@ class _Join:
 
 def merge_variables(scope: Scope, condition: Value, then: Branch, otherwise: Branch) -> None:
     """Build the `if` of two lowered branches and rebind every variable that they left different."""
-    joins = _joined_variables(scope, then, otherwise)
-    operands = _build(scope, condition, then.block, otherwise.block, joins.values())
+    joins = join_variables(scope, then, otherwise)
+    operands = build_joins(scope, condition, then.block, otherwise.block, joins.values())
     for name, operand in zip(joins, operands, strict=True):
         scope.assign(name, operand)
-
-
-def merge_returns(
-    scope: Scope,
-    condition: Value,
-    then: tuple[Branch, tuple[Returned, ...]],
-    otherwise: tuple[Branch, tuple[Returned, ...]],
-) -> tuple[Returned, ...]:
-    """Build the `if` of two branches of which each may have returned, and bind the variables.
-
-    Gives what was returned, and where. A number stays one: numbers that differ, and values of
-    different types, come with a flag each. The variables are those of the branch that goes on, if
-    only one does; of the other nobody asks for them.
-    """
-    (left, lefts), (right, rights) = then, otherwise
-    joins: list[_Join] = []
-    remaining = list(rights)
-    for returned in lefts:
-        other = next((r for r in remaining if _is_alike(returned.value, r.value)), None)
-        if other is None:
-            joins.append(_join_of(scope, returned.where, _NEVER, _never))
-            joins.append(_one_sided(returned.value, None, left, 0))
-            continue
-        remaining.remove(other)
-        joins.append(_join_of(scope, returned.where, other.where, _never))
-        joins.append(_join_of(scope, returned.value, other.value, _never))
-    for returned in remaining:
-        joins.append(_join_of(scope, _NEVER, returned.where, _never))
-        joins.append(_one_sided(returned.value, None, right, 1))
-    is_left, is_right = (any(r.where == _ALWAYS for r in several) for several in (lefts, rights))
-    variables: dict[str, _Join] = {}
-    if not is_left and not is_right:
-        variables = _joined_variables(scope, left, right)
-    elif not is_left or not is_right:
-        side = 0 if is_right else 1
-        variables = _kept_variables(scope, (left, right)[side], side)
-    asked = (*joins, *variables.values())
-    operands = _build(scope, condition, left.block, right.block, asked)
-    for name, operand in zip(variables, operands[len(joins) :], strict=True):
-        scope.assign(name, operand)
-    found = operands[: len(joins)]
-    return tuple(map(Returned, found[1::2], found[0::2]))
 
 
 def merge_expressions(
@@ -122,15 +69,15 @@ def merge_expressions(
     if is_speculatable(then[0]) and is_speculatable(otherwise[0]) and not _has_tiles(joined.types):
         leaves = _select(scope, condition, then[0], otherwise[0], joined)
         return rebuild(joined.template, iter(leaves))
-    (result,) = _build(scope, condition, then[0], otherwise[0], (joined,))
+    (result,) = build_joins(scope, condition, then[0], otherwise[0], (joined,))
     return result
 
 
-def _joined_variables(scope: Scope, then: Branch, otherwise: Branch) -> dict[str, _Join]:
+def join_variables(scope: Scope, then: Branch, otherwise: Branch) -> dict[str, Join]:
     """Return what joins the variables that differ; the others are bound now."""
     location = scope.builder.location
     assert location is not None, "statements are lowered at their location"
-    joins: dict[str, _Join] = {}
+    joins: dict[str, Join] = {}
     for name in dict.fromkeys((*then.variables, *otherwise.variables)):
         left, right = then.variables.get(name), otherwise.variables.get(name)
         if left is None or right is None:
@@ -147,16 +94,16 @@ def _joined_variables(scope: Scope, then: Branch, otherwise: Branch) -> dict[str
             scope.variables[name] = left
         else:
             mismatch = partial(_mismatch, name, left, right)
-            joins[name] = _join_of(scope, left.operand, right.operand, mismatch)
+            joins[name] = join_operands(scope, left.operand, right.operand, mismatch)
             if left.is_constexpr or right.is_constexpr:
                 remedy = "a name annotated tl.constexpr may not depend on a run-time `if`"
                 raise mismatch(remedy)
     return joins
 
 
-def _join_of(
+def join_operands(
     scope: Scope, left: Operand, right: Operand, mismatch: Callable[[str], KernelTypeError]
-) -> _Join:
+) -> Join:
     """Return what joins two operands; `mismatch` makes an error of a remedy."""
     if not have_same_structure(left, right):
         raise mismatch(describe_mismatch(left, right))
@@ -167,7 +114,7 @@ def _join_of(
         if type_ is None and not is_same(a, b):
             raise mismatch(describe_mismatch(a, b))
         types.append(type_)
-    return _Join(left, list(pairs), types)
+    return Join(left, list(pairs), types)
 
 
 def _joined_expression(
@@ -175,59 +122,11 @@ def _joined_expression(
     left: Operand,
     right: Operand,
     differing: Callable[[str, str, str], KernelTypeError],
-) -> _Join:
+) -> Join:
     def mismatch(remedy: str) -> KernelTypeError:
         return differing(describe(left), describe(right), remedy)
 
-    return _join_of(scope, left, right, mismatch)
-
-
-def _kept_variables(scope: Scope, branch: Branch, side: int) -> dict[str, _Join]:
-    """Return what keeps the variables of the one branch that goes on; the rest is bound now."""
-    joins: dict[str, _Join] = {}
-    for name, variable in branch.variables.items():
-        before = scope.variables.get(name)
-        if before is variable:
-            continue
-        if isinstance(variable.operand, Undefined):
-            scope.variables[name] = variable
-            continue
-        earlier = (
-            None if before is None or isinstance(before.operand, Undefined) else before.operand
-        )
-        kept = _one_sided(variable.operand, earlier, branch, side)
-        if any(kept.types):
-            joins[name] = kept
-        else:
-            # A descriptor is made anew: the branch may have made the one it has.
-            operand = rebuild(variable.operand, flatten(variable.operand))
-            scope.variables[name] = replace(variable, operand=operand)
-    return joins
-
-
-def _one_sided(operand: Operand, earlier: Operand | None, branch: Branch, side: int) -> _Join:
-    """Return what makes the operand of one branch known after it.
-
-    What the branch did not make is known already. The other one yields in its place what the
-    variable was before, or anything.
-    """
-    made = {result for operation in branch.block.operations for result in operation.results}
-    leaves = list(flatten(operand))
-    others: list[Operand | None] = [None for _ in leaves]
-    if earlier is not None and have_same_structure(operand, earlier):
-        others = list(flatten(earlier))
-    pairs: list[Pair] = []
-    types: list[Type | None] = []
-    for leaf, other in zip(leaves, others, strict=True):
-        if not isinstance(leaf, Value) or leaf not in made:
-            pairs.append((leaf, leaf))
-            types.append(None)
-            continue
-        fits = isinstance(other, Value) and other.type == leaf.type
-        pair = (leaf, other if fits else None)
-        pairs.append(pair if side == 0 else pair[::-1])
-        types.append(leaf.type)
-    return _Join(operand, pairs, types)
+    return join_operands(scope, left, right, mismatch)
 
 
 def join(scope: Scope, left: Operand, right: Operand) -> Type | None:
@@ -282,8 +181,8 @@ def build_if(
     return joined
 
 
-def _build(
-    scope: Scope, condition: Value, then: Block, otherwise: Block, joins: Iterable[_Join]
+def build_joins(
+    scope: Scope, condition: Value, then: Block, otherwise: Block, joins: Iterable[Join]
 ) -> list[Operand]:
     """Close two blocks into an `if` and return the operands that it joins."""
     joins = list(joins)
@@ -296,7 +195,10 @@ def _build(
 def _as_type(
     scope: Scope, operand: Operand | None, type_: Type, other: Operand | None, block: Block
 ) -> Value:
-    """Return an operand as a value of its type; for None any value: `other`, in `block`, counts."""
+    """Return an operand as a value of `type_`.
+
+    For None, a zero, or a pointer from before `block` that `other` is made of.
+    """
     if operand is not None:
         return convert.as_type(scope, operand, type_)
     element = element_type(type_)
@@ -346,7 +248,7 @@ def _has_tiles(types: list[Type | None]) -> bool:
 
 
 def _select(
-    scope: Scope, condition: Value, then: Block, otherwise: Block, joined: _Join
+    scope: Scope, condition: Value, then: Block, otherwise: Block, joined: Join
 ) -> list[Operand]:
     scope.builder.block.operations.extend(then.operations)
     scope.builder.block.operations.extend(otherwise.operations)
@@ -362,18 +264,6 @@ def _select(
         scope.program.derive(value, (a, b))
         chosen.append(value)
     return chosen
-
-
-def _is_alike(left: Operand, right: Operand) -> bool:
-    """Return whether operands join without changing: numbers that are equal, values of one type."""
-    return have_same_structure(left, right) and all(
-        is_same(a, b) or (isinstance(a, Value) and isinstance(b, Value) and a.type == b.type)
-        for a, b in zip(flatten(left), flatten(right), strict=True)
-    )
-
-
-def _never(remedy: str) -> KernelTypeError:
-    raise AssertionError(remedy)
 
 
 def _mismatch(name: str, left: Variable, right: Variable, remedy: str) -> KernelTypeError:

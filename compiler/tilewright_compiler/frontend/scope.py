@@ -80,12 +80,15 @@ class Rest:
     is_lowered: bool = False
 
 
+ALWAYS, NEVER = Constant(True), Constant(False)
+
+
 @dataclass(frozen=True, slots=True)
 class Returned:
     """What a `return` gives, and where it was met: always, or where an i1 scalar is true."""
 
     value: Operand
-    where: Operand = Constant(True)
+    where: Operand = ALWAYS
 
 
 @dataclass(slots=True)
