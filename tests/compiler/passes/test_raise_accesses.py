@@ -131,7 +131,7 @@ def test_the_same_text_comes_of_it_every_time() -> None:
 
 def test_in_the_general_form_the_launch_is_asked_for_more() -> None:
     """What masks clamp to 32 bits there lies inside for each launch that copies blocks."""
-    module = _general(kernels.rows_and_columns)
+    module = _small(kernels.rows_and_columns, "general")
     scheduled = schedule_hopper(module)
     assert scheduled is not None, why_not(module)
     asked = set(launch_condition(scheduled).split(" and "))
@@ -139,20 +139,15 @@ def test_in_the_general_form_the_launch_is_asked_for_more() -> None:
     assert prove(module, scheduled, [launch("rows and columns", 100, 48, 80)], seeds=(0,))
 
 
-def _general(kernel: Kernel) -> Module:
-    types: dict[str, ConstexprValue] = dict.fromkeys("abc", "*f16")
-    types |= dict.fromkeys("mnk", "i64")
-    types |= SMALL
-    return optimize(lower_kernel(kernel, signature_of(kernel, types, specialization="general")))
-
-
-def _small(kernel: Kernel, **more: ConstexprValue) -> Module:
+def _small(
+    kernel: Kernel, specialization: Specialization = "fast", **more: ConstexprValue
+) -> Module:
     types: dict[str, ConstexprValue] = {
         p.name: "*f16" if p.name in "abc" else "i64"
         for p in kernel.parameters
         if not p.is_constexpr
     }
-    signature = signature_of(kernel, types | SMALL | more, specialization="fast")
+    signature = signature_of(kernel, types | SMALL | more, specialization=specialization)
     return optimize(lower_kernel(kernel, signature))
 
 
@@ -206,11 +201,7 @@ def clamped(
     mask = (rows < size)[:, None] & (columns < n)[None, :]
     tl.store(c + rows[:, None] * n + columns[None, :], tl.dot(left, right).to(c.dtype), mask=mask)
 """
-    kernel = load_kernel(tmp_path, text)
-    types: dict[str, ConstexprValue] = dict.fromkeys("abc", "*f16")
-    types |= dict.fromkeys(("m", "n", "k", "first"), "i64")
-    types |= SMALL
-    module = optimize(lower_kernel(kernel, signature_of(kernel, types, specialization="fast")))
+    module = _small(load_kernel(tmp_path, text))
     results = []
     for each in (module, raise_accesses(module, stores=True)):
         arguments = launch("rows and columns", 128, 32, 32).arguments
@@ -255,7 +246,7 @@ def windowed(
 )
 def test_bounds_from_below_hold_whatever_they_are(read: str, written: str, tmp_path: Path) -> None:
     kernel = load_kernel(tmp_path, WINDOW.replace("READ", read).replace("WRITTEN", written))
-    module = _windowed(kernel, "fast")
+    module = _small(kernel)
     results = []
     for each in (module, *(raise_accesses(module, stores=flag) for flag in (True, False))):
         arguments = launch("rows and columns", 100, 32, 32).arguments
@@ -278,21 +269,13 @@ def test_unsigned_bounds_wrap(mask: str, tmp_path: Path) -> None:
     kernel = load_kernel(tmp_path, text.replace("WRITTEN & ", ""))
     forms: tuple[Specialization, ...] = ("fast", "general")
     for form in forms:
-        module = _windowed(kernel, form)
+        module = _small(kernel, form)
         results = []
         for each in (module, raise_accesses(module, stores=True)):
             arguments = launch("rows and columns", 100, 32, 32).arguments
             tile.run(each, grid=(1, 1, 1), arguments={**arguments, "first": 0})
             results.append(np.asarray(arguments["c"]))
         np.testing.assert_array_equal(results[1], results[0])
-
-
-def _windowed(kernel: Kernel, specialization: Specialization) -> Module:
-    types: dict[str, ConstexprValue] = dict.fromkeys("abc", "*f16")
-    types |= dict.fromkeys(("m", "n", "k", "first"), "i64")
-    types |= SMALL
-    signature = signature_of(kernel, types, specialization=specialization)
-    return optimize(lower_kernel(kernel, signature))
 
 
 @pytest.mark.parametrize(
