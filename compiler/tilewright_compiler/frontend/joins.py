@@ -65,7 +65,8 @@ def merge_expressions(
 
     `differing` makes the error for branches without a common type from what they are and a remedy.
     """
-    joined = _joined_expression(scope, then[1], otherwise[1], differing)
+    mismatch = partial(differing, describe(then[1]), describe(otherwise[1]))
+    joined = join_operands(scope, then[1], otherwise[1], mismatch)
     if is_speculatable(then[0]) and is_speculatable(otherwise[0]) and not _has_tiles(joined.types):
         leaves = _select(scope, condition, then[0], otherwise[0], joined)
         return rebuild(joined.template, iter(leaves))
@@ -115,18 +116,6 @@ def join_operands(
             raise mismatch(describe_mismatch(a, b))
         types.append(type_)
     return Join(left, list(pairs), types)
-
-
-def _joined_expression(
-    scope: Scope,
-    left: Operand,
-    right: Operand,
-    differing: Callable[[str, str, str], KernelTypeError],
-) -> Join:
-    def mismatch(remedy: str) -> KernelTypeError:
-        return differing(describe(left), describe(right), remedy)
-
-    return join_operands(scope, left, right, mismatch)
 
 
 def join(scope: Scope, left: Operand, right: Operand) -> Type | None:
